@@ -1,0 +1,67 @@
+# Every target sets itself up in .venv from nothing; it needs python3 (3.11 or newer, with venv), gcc and make.
+# What is already set up is told by stamp files in .venv, so a second run starts at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo bench test lint style types imports check format clean distclean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+demo: $(VENV)/.stamp-demo  ## the main job on real input, in about a minute
+	$(BIN)/nexuskv demo $(ARGS)
+
+bench: $(VENV)/.stamp-bench  ## all figures against their floors (ARGS="core --json" chooses)
+	$(BIN)/nexuskv bench $(ARGS)
+
+test: $(VENV)/.stamp-dev  ## the test suite (ARGS="-k name" chooses)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: style types imports  ## style, types and import directions, without the tests
+
+style: $(VENV)/.stamp-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.stamp-dev
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+imports: $(VENV)/.stamp-dev
+	$(BIN)/lint-imports
+
+check: lint test  ## lint, then test
+
+format: $(VENV)/.stamp-dev  ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## remove what builds and tools left, but keep .venv
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf $(VENV)
+
+# The bare `demo` set-up is what a user would install; `bench` and `dev` add an extra each.
+$(VENV)/.stamp-demo: EXTRA :=
+$(VENV)/.stamp-bench: EXTRA := [bench]
+$(VENV)/.stamp-dev: EXTRA := [bench,dev]
+
+$(VENV)/.stamp-%: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.$(EXTRA)'
+	@touch $@
+
+# An existing .venv is used as it is. A half-made one has no pip, and `python -m venv` on top of it mends that.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "NexusKV needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	        "Install one and say: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	    echo "'$(PYTHON)' has no venv or ensurepip module; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+	    exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,90 @@
+"""What the daemon was told on its command line, checked.
+
+Owns the options and their defaults: with none at all, an ordinary user gets a daemon that works. Starts nothing.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from nexuskv.errors import NexusError
+from nexuskv.ipc import address
+from nexuskv.quantity import parse_size
+
+SMALLEST_SEGMENT = 64 << 20
+SEGMENTS_A_BUDGET = 64
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Sizes in bytes; `memory` 0 means a share of what the machine has free, `segment_bytes` 0 a share of `memory`."""
+
+    instance: str
+    socket: Path
+    socket_mode: int
+    memory: int
+    segment_bytes: int
+    keep: bool
+    log_level: str
+
+    def segment_size(self, budget: int) -> int:
+        """Bytes of a segment for a budget: large enough to be few, small enough to be shared among arenas."""
+        chosen = self.segment_bytes or max(SMALLEST_SEGMENT, budget // SEGMENTS_A_BUDGET)
+        return min(chosen, budget)
+
+
+def parse(arguments: list[str] | None = None) -> Config:
+    """Reads the command line; exits with usage and a sentence when it is wrong."""
+    chosen = _parser().parse_args(arguments)
+    return Config(
+        instance=chosen.instance,
+        socket=chosen.socket or address.user_socket(chosen.instance),
+        socket_mode=chosen.socket_mode,
+        memory=chosen.memory,
+        segment_bytes=chosen.segment_bytes,
+        keep=chosen.keep,
+        log_level=chosen.log_level.upper(),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nexuskvd",
+        description="Keeps LLM inference state in shared memory and hands it to engine processes on this host.",
+    )
+    add = parser.add_argument
+    add("--instance", default=address.DEFAULT_INSTANCE, help="name of this daemon on the host (%(default)s)")
+    add("--socket", type=_told(address.parse), help="unix:PATH to listen on (the user's runtime directory)")
+    add("--socket-mode", type=_mode, default=0o600, help="permissions of the socket, octal (0600: this user alone)")
+    add("--memory", type=_told(parse_size), default=0, help="most shared memory to take, e.g. 4GiB (a quarter of what is free)")
+    add("--segment-bytes", type=_told(parse_size), default=0, help="size of one segment (1/64 of --memory, 64MiB at least)")
+    add("--keep", action="store_true", help="leave the shared-memory objects in place when stopping")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="what to log (%(default)s)")
+    add("--version", action="version", version=f"nexuskvd {version('nexuskv')}")
+    return parser
+
+
+def _told(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def told(text: str) -> T:
+        try:
+            return parse(text)
+        except NexusError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return told
+
+
+def _mode(text: str) -> int:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o777:
+        raise argparse.ArgumentTypeError(f"{text!r} is no octal file mode such as 0660")
+    return mode

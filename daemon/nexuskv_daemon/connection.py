@@ -1,0 +1,64 @@
+"""One client's socket in the daemon: messages in, messages out, never blocking.
+
+Owns the queue of what the client has not taken yet. While that queue holds anything, nothing more is read from the
+client: a slow reader slows itself only, and the queue stays as long as the answer to one request.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+
+from nexuskv.ipc import seqpacket
+from nexuskv.ipc.seqpacket import Receiver
+
+SEND_BUFFER = 1 << 20
+"""Bytes. The kernel's default would refuse a reply to MAX_KEYS keys on some machines."""
+
+
+class Connection:
+    """A non-blocking SOCK_SEQPACKET socket; `closing` once it shall end when all is sent."""
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        self.sock = sock
+        self.number = number
+        self.closing = False
+        self._outbox: deque[tuple[bytes, list[int]]] = deque()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._outbox)
+
+    def receive(self, receiver: Receiver) -> memoryview | None:
+        """The next message, empty at the end; None when there is none now."""
+        try:
+            return receiver.plain(self.sock)
+        except BlockingIOError:
+            return None
+
+    def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Sends now, or queues behind what waits. Raises OSError when the client is gone."""
+        if self._outbox or not self._sent(data, descriptors):
+            self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
+
+    def flush(self) -> None:
+        """Sends what waits, as far as it goes. Raises OSError when the client is gone."""
+        while self._outbox and self._sent(*self._outbox[0]):
+            seqpacket.close_all(self._outbox.popleft()[1])
+
+    def close(self) -> None:
+        """Ends the connection; what waits is lost."""
+        for _, descriptors in self._outbox:
+            seqpacket.close_all(descriptors)
+        self._outbox.clear()
+        self.sock.close()
+
+    def _sent(self, data: bytes, descriptors: Sequence[int]) -> bool:
+        try:
+            seqpacket.send(self.sock, data, descriptors)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,111 @@
+"""The daemon's behaviour: a request in, effects out.
+
+Owns sessions, the order of a session's life (hello first), and requests that wait for a segment. What a request does is
+in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of any monotonic clock.
+"""
+
+from dataclasses import dataclass
+
+from nexuskv.errors import BadRequest, NexusError
+from nexuskv.protocol.codec import BadMessage
+from nexuskv.protocol.messages import MAX_DESCRIPTORS, Dropped, Hello, Refused, Reply, Request, Reserve, Segment, Segments
+from nexuskv_daemon.core import requests
+from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
+from nexuskv_daemon.core.requests import Answer, Identity
+from nexuskv_daemon.core.session import Session
+from nexuskv_daemon.core.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A reserve that waits for a segment to be made."""
+
+    session: Session
+    request: Reserve
+
+
+class Engine:
+    """All sessions over one store."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self.store = store
+        self.identity = identity
+        self.sessions: dict[int, Session] = {}
+        self._parked: list[Parked] = []
+
+    def connect(self, number: int, tenant: str, *, operator: bool) -> None:
+        """A connection came; `tenant` follows from the peer's credentials."""
+        self.sessions[number] = Session(number, tenant, operator)
+
+    def disconnect(self, number: int) -> None:
+        """A connection ended, in whatever way: its pins go, its uncommitted slots come back."""
+        session = self.sessions.pop(number)
+        self._parked = [parked for parked in self._parked if parked.session is not session]
+        session.end()
+
+    def handle(self, number: int, request: Request, now: float) -> list[Effect]:
+        """Performs one request of a session."""
+        session = self.sessions[number]
+        if not session.greeted and type(request) is not Hello:
+            return self.reject(number, BadMessage("the first message of a session is a hello", request_id=request.id))
+        return self._perform(session, request, now)
+
+    def reject(self, number: int, error: BadMessage) -> list[Effect]:
+        """Refuses what was no request; ends the session when its framing cannot be trusted."""
+        refusal: list[Effect] = [Send(number, Refused(error.id, error.code, str(error)))]
+        return [*refusal, Close(number)] if error.fatal else refusal
+
+    def segment_made(self, segment: int, now: float) -> list[Effect]:
+        """A planned segment is there: what waited for it goes on."""
+        self.store.memory.made(segment)
+        return self._resume(now)
+
+    def segment_failed(self, segment: int, reason: str, now: float) -> list[Effect]:
+        """A planned segment could not be made: what waited makes do with eviction, or is refused."""
+        self.store.memory.failed(segment, reason, now)
+        return self._resume(now)
+
+    def _resume(self, now: float) -> list[Effect]:
+        parked, self._parked = self._parked, []
+        return [effect for each in parked for effect in self._perform(each.session, each.request, now)]
+
+    def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
+        try:
+            answer = requests.perform(self, session, request, now)
+        except NexusError as error:
+            numbers: dict[str, int] = getattr(error, "numbers", {})
+            answer = Answer(Refused(request.id, error.code, str(error), numbers))
+        if answer is None and isinstance(request, Reserve):
+            self._parked.append(Parked(session, request))
+        effects = self._memory_effects()
+        if answer is not None:
+            self._answer(session, answer, effects)
+        return effects
+
+    def _answer(self, session: Session, answer: Answer, effects: list[Effect]) -> None:
+        if session.gone:
+            effects.append(Send(session.number, Dropped(0, session.gone)))
+            session.gone = []
+        for chunk in _chunks(answer.segments):
+            effects.append(Send(session.number, Segments(0, chunk)))
+        if answer.reply.id:
+            effects.append(Send(session.number, answer.reply))
+        if answer.last:
+            effects.append(Close(session.number))
+
+    def _memory_effects(self) -> list[Effect]:
+        room = self.store.room
+        if not room.dropped and not room.planned:
+            return []
+        for record in room.dropped:
+            for session in self.sessions.values():
+                session.forget(record.number)
+        effects: list[Effect] = [DropSegment(record) for record in room.dropped]
+        effects += [MakeSegment(record) for record in room.planned]
+        room.dropped.clear()
+        room.planned.clear()
+        return effects
+
+
+def _chunks(segments: list[Segment]) -> list[list[Segment]]:
+    return [segments[at : at + MAX_DESCRIPTORS] for at in range(0, len(segments), MAX_DESCRIPTORS)]

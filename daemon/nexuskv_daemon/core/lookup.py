@@ -1,0 +1,36 @@
+"""What is known of a key: present, or absent and why.
+
+Owns the answer to "why did this lookup miss?". Reads the store, changes nothing in it: a lookup neither pins a page nor
+makes it younger, else asking would keep pages alive that nobody uses.
+"""
+
+from nexuskv.protocol.messages import BEING_WRITTEN, EVICTED, NEVER_SEEN, OTHER_DESCRIPTOR, PRESENT
+from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.store import Store
+
+
+def states(store: Store, arena: Arena, keys: list[bytes]) -> tuple[bytes, dict[int, str]]:
+    """One state a key, and for keys that another descriptor of the tenant owns, its id."""
+    index = arena.index
+    if all(map(index.__contains__, keys)):
+        return bytes(len(keys)), {}
+    found = bytearray(len(keys))
+    others: dict[int, str] = {}
+    for position, key in enumerate(keys):
+        if key not in index:
+            found[position] = _absence(store, arena, key, position, others)
+    return bytes(found), others
+
+
+def _absence(store: Store, arena: Arena, key: bytes, position: int, others: dict[int, str]) -> int:
+    if key in arena.writing:
+        return BEING_WRITTEN
+    if key in arena.ghosts:
+        return EVICTED
+    if (owner := store.owner(arena, key)) is not None:
+        others[position] = owner.descriptor.descriptor_id
+        return OTHER_DESCRIPTOR
+    return NEVER_SEEN
+
+
+assert PRESENT == 0  # `states` answers zeroed bytes where everything is present

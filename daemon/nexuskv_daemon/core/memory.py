@@ -1,0 +1,80 @@
+"""The daemon's memory budget, in whole segments.
+
+Owns how many bytes each segment takes and how large the next one may be. Creating and removing the objects is the
+shell's work; which entries must go is the store's.
+"""
+
+from dataclasses import dataclass
+
+from nexuskv_daemon.core.arena import Arena
+
+PAGE = 4096
+RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """One segment: `nbytes` is the size of its object, a multiple of the machine's page."""
+
+    number: int
+    arena: Arena
+    slots: int
+    nbytes: int
+
+
+class Memory:
+    """Every segment there is or is being made, and the bytes left."""
+
+    def __init__(self, budget: int, segment_bytes: int) -> None:
+        self.budget = budget
+        self.segment_bytes = segment_bytes
+        self.used = 0
+        self.failure = ""
+        self._retry_at = 0.0
+        self.ready: dict[int, SegmentRecord] = {}
+        self.pending: dict[int, SegmentRecord] = {}
+        self._last = 0
+
+    def plan(self, arena: Arena, now: float) -> SegmentRecord | None:
+        """Sets memory aside for one more segment of `arena`; None when not even one slot is left, or growth failed lately."""
+        if now < self._retry_at:
+            return None
+        slot = arena.slot_bytes
+        slots = min(max(1, self.segment_bytes // slot), (self.budget - self.used) // PAGE * PAGE // slot)
+        if slots <= 0:
+            return None
+        self._last += 1
+        record = SegmentRecord(self._last, arena, slots, -(-slots * slot // PAGE) * PAGE)
+        self.used += record.nbytes
+        self.pending[record.number] = record
+        return record
+
+    def made(self, number: int) -> SegmentRecord:
+        """The shell made a planned segment."""
+        record = self.ready[number] = self.pending.pop(number)
+        record.arena.pool.add_segment(number, record.slots)
+        self.failure = ""
+        return record
+
+    def failed(self, number: int, reason: str, now: float) -> SegmentRecord:
+        """The shell could not make a planned segment. Growth rests a while, so that a full machine is not asked over and over."""
+        record = self.pending.pop(number)
+        self.used -= record.nbytes
+        self.failure = reason
+        self._retry_at = now + RETRY_SECONDS
+        return record
+
+    def drop(self, number: int) -> None:
+        """Forgets an empty segment."""
+        record = self.ready.pop(number)
+        record.arena.pool.drop_segment(number)
+        self.used -= record.nbytes
+
+    def bytes_of(self, arena: Arena) -> int:
+        """Bytes of all segments of `arena`, those being made included."""
+        records = [*self.ready.values(), *self.pending.values()]
+        return sum(record.nbytes for record in records if record.arena is arena)
+
+    def growing(self, arena: Arena) -> bool:
+        """Whether a segment of `arena` is being made."""
+        return any(record.arena is arena for record in self.pending.values())

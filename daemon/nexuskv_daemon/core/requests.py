@@ -1,0 +1,186 @@
+"""What each request does to the store and the session, and its reply.
+
+Owns one small function a request, and the table that finds it. Refusals are raised as errors; the engine sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nexuskv import contract
+from nexuskv.errors import UnknownDescriptor, VersionMismatch
+from nexuskv.protocol import messages as m
+from nexuskv_daemon.core import lookup
+from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.session import Session
+
+if TYPE_CHECKING:
+    from nexuskv_daemon.core.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a daemon says of itself; `boot_epoch` differs at every start, `started` is in the engine's seconds."""
+
+    instance: str
+    release: str
+    boot_epoch: int
+    started: float
+
+
+@dataclass(slots=True)
+class Answer:
+    """A reply, segments whose descriptors must arrive before it, and whether it ends the session."""
+
+    reply: m.Reply
+    segments: list[m.Segment] = field(default_factory=list)
+    last: bool = False
+
+
+def perform(engine: Engine, session: Session, request: m.Request, now: float) -> Answer | None:
+    """Performs a request; None when it must wait for a segment. Raises NexusError for a refusal."""
+    return _TABLE[type(request)](engine, session, request, now)
+
+
+def _hello(engine: Engine, session: Session, request: m.Hello, now: float) -> Answer:
+    if request.version != m.PROTOCOL_VERSION:
+        error = VersionMismatch(
+            f"this daemon speaks protocol version {m.PROTOCOL_VERSION}, the client {request.version}: "
+            f"install the same release on both sides (the daemon is nexuskv {engine.identity.release})"
+        )
+        return Answer(m.Refused(request.id, error.code, str(error)), last=True)
+    session.greeted = True
+    who = engine.identity
+    return Answer(m.Welcome(request.id, m.PROTOCOL_VERSION, who.boot_epoch, who.instance, session.tenant, who.release))
+
+
+def _register(engine: Engine, session: Session, request: m.Register, now: float) -> Answer:
+    arena = engine.store.register(session.tenant, contract.decode(request.descriptor))
+    session.arenas[arena.number] = arena
+    return Answer(m.Registered(request.id, arena.number))
+
+
+def _lookup(engine: Engine, session: Session, request: m.Lookup, now: float) -> Answer:
+    states, others = lookup.states(engine.store, session.arena(request.arena), request.keys)
+    return Answer(m.Found(request.id, states, others))
+
+
+def _pin(engine: Engine, session: Session, request: m.Pin, now: float) -> Answer:
+    arena = session.arena(request.arena)
+    start, entries = engine.store.pin(arena, request.keys, whole=request.whole)
+    handles = [entry.handle for entry in entries]
+    segments = session.introduce(handles, engine.store.memory, writable=False)
+    return Answer(m.Pinned(request.id, session.hold(arena, entries), start, handles), segments)
+
+
+def _reserve(engine: Engine, session: Session, request: m.Reserve, now: float) -> Answer | None:
+    arena = session.arena(request.arena)
+    older = session.reservation(request.reservation) if request.reservation else None
+    granted = engine.store.reserve(arena, request.keys, request.parent, older, now)
+    if granted is None:
+        return None
+    reservation, plan = granted
+    if not reservation.entries:
+        return Answer(m.Reserved(request.id, 0, [], [], plan.busy))
+    session.reservations[reservation.number] = reservation
+    engine.store.room.grow_ahead(arena, now)
+    handles = [entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]]
+    segments = session.introduce(handles, engine.store.memory, writable=True)
+    return Answer(m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments)
+
+
+def _commit(engine: Engine, session: Session, request: m.Commit, now: float) -> Answer:
+    reservation = session.reservation(request.reservation)
+    committed = reservation.commit(request.pages, rest=request.rest)
+    if request.rest:
+        del session.reservations[request.reservation]
+    return Answer(m.Committed(request.id, committed))
+
+
+def _abort(engine: Engine, session: Session, request: m.Abort, now: float) -> Answer:
+    session.reservation(request.reservation).abort()
+    del session.reservations[request.reservation]
+    return Answer(m.Done(request.id))
+
+
+def _release(engine: Engine, session: Session, request: m.Release, now: float) -> Answer:
+    for hit in request.hits:
+        session.release(hit)
+    return Answer(m.Done(request.id))
+
+
+def _stats(engine: Engine, session: Session, request: m.GetStats, now: float) -> Answer:
+    who, memory = engine.identity, engine.store.memory
+    arenas = [_arena_stats(engine, arena) for arena in _visible(engine, session)]
+    return Answer(
+        m.Stats(
+            request.id, who.instance, who.release, who.boot_epoch, now - who.started,
+            memory.budget, memory.used, len(engine.sessions), arenas,
+        )
+    )  # fmt: skip
+
+
+def _arena_stats(engine: Engine, arena: Arena) -> m.ArenaStats:
+    count = arena.counters
+    return m.ArenaStats(
+        descriptor_id=arena.descriptor.descriptor_id,
+        tenant=arena.tenant,
+        segments=len(arena.pool.segments),
+        bytes=engine.store.memory.bytes_of(arena),
+        page_bytes=arena.page_bytes,
+        slot_bytes=arena.slot_bytes,
+        slots=arena.pool.capacity,
+        free=len(arena.pool),
+        resident=len(arena.index),
+        writing=len(arena.writing),
+        pinned=arena.pinned,
+        retiring=len(arena.retiring),
+        hits=count.hits,
+        misses=count.misses,
+        committed=count.committed,
+        aborted=count.aborted,
+        evicted=count.evicted,
+    )
+
+
+def _evict(engine: Engine, session: Session, request: m.Evict, now: float) -> Answer:
+    pages = nbytes = retiring = 0
+    for arena in _chosen(engine, session, request.descriptor_id):
+        wanted = request.nbytes - nbytes if request.nbytes else len(arena.index) * arena.slot_bytes
+        if request.everything:
+            gone, left = engine.store.evict_everything(arena)
+            retiring += left
+        else:
+            gone = engine.store.evict(arena, max(0, wanted))
+        pages += gone
+        nbytes += gone * arena.slot_bytes
+    return Answer(m.Evicted(request.id, pages, nbytes, retiring))
+
+
+def _visible(engine: Engine, session: Session) -> list[Arena]:
+    return [a for a in engine.store.arenas.values() if session.operator or a.tenant == session.tenant]
+
+
+def _chosen(engine: Engine, session: Session, descriptor_id: str) -> list[Arena]:
+    visible = _visible(engine, session)
+    chosen = [a for a in visible if descriptor_id in ("", a.descriptor.descriptor_id)]
+    if descriptor_id and not chosen:
+        known = ", ".join(sorted({a.descriptor.descriptor_id for a in visible})) or "none"
+        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {known}")
+    return chosen
+
+
+_TABLE: dict[type[m.Request], Callable[[Engine, Session, Any, float], Answer | None]] = {
+    m.Hello: _hello,
+    m.Register: _register,
+    m.Lookup: _lookup,
+    m.Pin: _pin,
+    m.Reserve: _reserve,
+    m.Commit: _commit,
+    m.Abort: _abort,
+    m.Release: _release,
+    m.GetStats: _stats,
+    m.Evict: _evict,
+}

@@ -1,0 +1,86 @@
+"""What one connection holds: its tenant, arenas, hits, reservations, and the segments it has descriptors of.
+
+Owns the bookkeeping that must be undone when the connection ends. Knows nothing of sockets.
+"""
+
+from dataclasses import dataclass, field
+
+from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor
+from nexuskv.protocol.messages import Segment
+from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.entries import Entry
+from nexuskv_daemon.core.memory import Memory
+from nexuskv_daemon.core.reservation import Reservation
+from nexuskv_daemon.core.slots import SLOT_BITS
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connection. `operator` sees and evicts what belongs to other tenants too."""
+
+    number: int
+    tenant: str
+    operator: bool
+    greeted: bool = False
+    arenas: dict[int, Arena] = field(default_factory=dict)
+    hits: dict[int, tuple[Arena, list[Entry]]] = field(default_factory=dict)
+    reservations: dict[int, Reservation] = field(default_factory=dict)
+    mapped: set[tuple[int, bool]] = field(default_factory=set)
+    gone: list[int] = field(default_factory=list)
+    next_hit: int = 1
+
+    def arena(self, number: int) -> Arena:
+        """An arena this session registered. Raises UnknownDescriptor."""
+        try:
+            return self.arenas[number]
+        except KeyError:
+            raise UnknownDescriptor(f"arena {number} is not registered in this session: register its descriptor first") from None
+
+    def reservation(self, number: int) -> Reservation:
+        """A reservation of this session. Raises NotReserved, also for another session's."""
+        try:
+            return self.reservations[number]
+        except KeyError:
+            raise NotReserved(
+                f"reservation {number} is not held by this session: it was never made here, or it ended by commit or abort"
+            ) from None
+
+    def hold(self, arena: Arena, entries: list[Entry]) -> int:
+        """Notes a hit. Returns its number; 0 for an empty one, which needs no release."""
+        if not entries:
+            return 0
+        hit = self.next_hit
+        self.next_hit += 1
+        self.hits[hit] = (arena, entries)
+        return hit
+
+    def release(self, hit: int) -> None:
+        """Ends a hit. Raises BadRequest for one that is not open."""
+        try:
+            arena, entries = self.hits.pop(hit)
+        except KeyError:
+            raise BadRequest(f"hit {hit} is not open in this session: release each hit once") from None
+        arena.unpin(entries)
+
+    def end(self) -> None:
+        """Gives back everything: pins go, what was being written is nobody's."""
+        for arena, entries in self.hits.values():
+            arena.unpin(entries)
+        for reservation in self.reservations.values():
+            reservation.abort()
+        self.hits.clear()
+        self.reservations.clear()
+
+    def introduce(self, handles: list[int], memory: Memory, *, writable: bool) -> list[Segment]:
+        """Segments of `handles` that this session has no descriptor of in that access mode yet; it gets them now."""
+        fresh = [n for n in {handle >> SLOT_BITS for handle in handles} if (n, writable) not in self.mapped]
+        self.mapped.update((number, writable) for number in fresh)
+        records = [memory.ready[number] for number in sorted(fresh)]
+        return [Segment(r.number, r.arena.number, r.slots, r.arena.slot_bytes, writable) for r in records]
+
+    def forget(self, segment: int) -> None:
+        """A segment is gone; the client hears of it before its next reply."""
+        known = self.mapped & {(segment, False), (segment, True)}
+        if known:
+            self.mapped -= known
+            self.gone.append(segment)

@@ -1,0 +1,68 @@
+"""Free slots of one arena.
+
+Owns which slots are free, nothing else: not what lies in the others, not the memory behind them. A slot is named by its
+handle, `segment << 32 | slot`. Taking and giving back are O(1) a slot; the slot freed last is taken first, because its
+memory is the likeliest to be in a cache.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping
+
+SLOT_BITS = 32
+_SLOT_MASK = (1 << SLOT_BITS) - 1
+
+
+def segment_of(handle: int) -> int:
+    """The segment that a handle points into."""
+    return handle >> SLOT_BITS
+
+
+def slot_of(handle: int) -> int:
+    """The slot inside its segment that a handle points to."""
+    return handle & _SLOT_MASK
+
+
+class SlotPool:
+    """A stack of free handles, 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._free = array("Q")
+        self._slots: dict[int, int] = {}
+        self.capacity = 0
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    @property
+    def segments(self) -> Mapping[int, int]:
+        """Slots of each segment, free or taken."""
+        return self._slots
+
+    def free(self) -> list[int]:
+        """Handles of all free slots, for checks."""
+        return self._free.tolist()
+
+    def add_segment(self, segment: int, slots: int) -> None:
+        """Takes in a new segment; its lowest slots are handed out first."""
+        first = segment << SLOT_BITS
+        self._slots[segment] = slots
+        self.capacity += slots
+        self._free.extend(range(first + slots - 1, first - 1, -1))
+
+    def drop_segment(self, segment: int) -> None:
+        """Forgets a segment whose slots are all free."""
+        self.capacity -= self._slots.pop(segment)
+        self._free = array("Q", (handle for handle in self._free if segment_of(handle) != segment))
+
+    def take(self, count: int) -> list[int]:
+        """`count` free handles; the caller has checked that there are so many."""
+        if not count:
+            return []
+        taken = self._free[-count:].tolist()
+        del self._free[-count:]
+        taken.reverse()
+        return taken
+
+    def give(self, handles: Iterable[int]) -> None:
+        """Makes slots free again."""
+        self._free.extend(handles)

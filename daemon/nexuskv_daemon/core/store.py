@@ -1,0 +1,177 @@
+"""All arenas of the host, and every operation on their entries.
+
+Owns the rules that span entries: prefix closure, one writer a key, pins, room within the budget. Knows nothing of
+sessions, messages or memory: it deals in keys and handles. `check.py` holds every invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nexuskv.contract import Descriptor, differing_fields, usable
+from nexuskv.errors import BadRequest, DescriptorConflict, ParentMissing
+from nexuskv_daemon.core import reclaim
+from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.entries import COMMITTED, Entry
+from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
+from nexuskv_daemon.core.memory import Memory
+from nexuskv_daemon.core.reservation import Reservation
+from nexuskv_daemon.core.room import Room
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a reservation would write: places in the request's keys, and the entry before each where it is resident."""
+
+    positions: list[int]
+    parents: list[Entry | None]
+    busy: int
+
+
+class Store:
+    """Arenas by number; `budget` and `segment_bytes` in bytes."""
+
+    def __init__(
+        self, budget: int, segment_bytes: int, policy: Callable[[], EvictionPolicy] = LeafLru
+    ) -> None:
+        self.memory = Memory(budget, segment_bytes)
+        self.room = Room(self.memory)
+        self.arenas: dict[int, Arena] = {}
+        self._by_contract: dict[tuple[str, bytes], Arena] = {}
+        self._by_id: dict[tuple[str, str], Descriptor] = {}
+        self._policy = policy
+        self._tick = 0
+        self._reservations = 0
+
+    def register(self, tenant: str, descriptor: Descriptor) -> Arena:
+        """The arena of a descriptor; equal physical contracts share one. Raises DescriptorConflict."""
+        known = self._by_id.setdefault((tenant, descriptor.descriptor_id), descriptor)
+        if known != descriptor:
+            raise DescriptorConflict(
+                f"descriptor {descriptor.descriptor_id!r} is registered with other content, differing in "
+                f"{', '.join(differing_fields(known, descriptor))}: give the new content an id of its own"
+            )
+        arena = self._by_contract.get((tenant, descriptor.digest))
+        if arena is None:
+            arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy())
+            self.arenas[arena.number] = self._by_contract[tenant, descriptor.digest] = arena
+        return arena
+
+    def pin(self, arena: Arena, keys: list[bytes], *, whole: bool = False) -> tuple[int, list[Entry]]:
+        """Pins the longest restorable boundary, or all of `keys` or nothing. Returns where in `keys` it starts."""
+        start, entries = self._restorable(arena, keys, whole=whole)
+        self._tick += 1
+        arena.pin(entries, self._tick)
+        arena.counters.hits += len(entries)
+        arena.counters.misses += len(keys) - start - len(entries)
+        return start, entries
+
+    def reserve(
+        self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None, now: float
+    ) -> tuple[Reservation, Plan] | None:
+        """Slots for every absent key, all or none; None while a segment is being made: ask again when it is there.
+
+        Raises ArenaFull, ParentMissing, and BadRequest for repeated keys.
+        """
+        plan = self._plan(arena, keys, parent, reservation)
+        guards = {entry for entry in plan.parents if entry is not None and entry.state is COMMITTED}
+        self._tick += 1
+        arena.pin(list(guards), self._tick)  # room is not made by evicting what the new pages hang from
+        try:
+            there = self.room.make(arena, len(plan.positions), self.arenas.values(), now)
+        finally:
+            arena.unpin(guards)
+        if not there:
+            return None
+        if reservation is None:
+            self._reservations += 1
+            reservation = Reservation(self._reservations, arena)
+        self._grant(reservation, keys, plan)
+        return reservation, plan
+
+    def evict(self, arena: Arena, nbytes: int) -> int:
+        """Evicts pages of at least `nbytes` in the policy's order, if there are so many. Returns pages."""
+        return self.room.evict(arena, -(-nbytes // arena.slot_bytes))
+
+    def evict_everything(self, arena: Arena) -> tuple[int, int]:
+        """Evicts every page that has none being written below it. Returns pages gone, and pages left to their pins."""
+        doomed = reclaim.everything(arena)
+        retiring = sum(1 for entry in doomed if entry.pins)
+        reclaim.retire_all(arena, doomed)
+        return len(doomed) - retiring, retiring
+
+    def owner(self, arena: Arena, key: bytes) -> Arena | None:
+        """Another arena of the same tenant that has `key`."""
+        for other in self.arenas.values():
+            if other is not arena and other.tenant == arena.tenant and key in other.index:
+                return other
+        return None
+
+    def _restorable(self, arena: Arena, keys: list[bytes], *, whole: bool) -> tuple[int, list[Entry]]:
+        if arena.chained or whole:
+            run = _leading(arena, keys)
+            return (0, run) if len(run) == len(keys) or not whole else (0, [])
+        entries = [arena.index.get(key) for key in keys]
+        chosen = usable(arena.descriptor.reuse, [entry is not None for entry in entries], arena.descriptor.page_tokens)
+        return chosen.start, [entry for entry in entries[chosen.start : chosen.stop] if entry is not None]
+
+    def _plan(self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None) -> Plan:
+        plan = Plan([], [], 0)
+        before = self._parent(arena, parent, reservation)
+        touched = self._tick + 1
+        for position, key in enumerate(keys):
+            entry = arena.index.get(key)
+            if entry is not None:
+                entry.tick = touched
+                before = entry
+            elif key in arena.writing:
+                plan.busy += 1
+                if arena.chained:  # what hangs below a page that another session may still abort is not granted
+                    plan.busy = len(keys) - position
+                    break
+            else:
+                plan.positions.append(position)
+                plan.parents.append(before if arena.chained else None)
+                before = None
+        _refuse_repeats(keys, plan)
+        return plan
+
+    def _parent(self, arena: Arena, key: bytes, reservation: Reservation | None) -> Entry | None:
+        if not key or not arena.chained:
+            return None
+        entry = arena.index.get(key) or arena.writing.get(key)
+        if entry is None:
+            raise ParentMissing("the page before the first key is not resident: match or reserve the chain from its root")
+        if entry.state is not COMMITTED and (reservation is None or entry not in reservation.entries):
+            raise ParentMissing("the page before the first key is still being written by another reservation: try again later")
+        return entry
+
+    def _grant(self, reservation: Reservation, keys: list[bytes], plan: Plan) -> None:
+        """Makes the WRITING entries. A page whose parent is granted just before it hangs from that one."""
+        arena = reservation.arena
+        handles = arena.pool.take(len(plan.positions))
+        before: Entry | None = None
+        last = -2
+        for position, resident, handle in zip(plan.positions, plan.parents, handles, strict=True):
+            parent = before if arena.chained and position == last + 1 else resident
+            before = Entry(keys[position], handle, parent, self._tick)
+            last = position
+            if parent is not None:
+                parent.children += 1
+            arena.writing[before.key] = before
+            reservation.entries.append(before)
+
+
+def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
+    run: list[Entry] = []
+    for entry in map(arena.index.get, keys):
+        if entry is None:
+            break
+        run.append(entry)
+    return run
+
+
+def _refuse_repeats(keys: list[bytes], plan: Plan) -> None:
+    if len({keys[position] for position in plan.positions}) < len(plan.positions):
+        raise BadRequest("the same key stands twice in one reservation: page keys of a chain differ")

@@ -1,0 +1,120 @@
+"""nexuskvd: puts the parts together, serves, and takes them apart again.
+
+Owns the order of starting and stopping. The only module that knows all the others.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from importlib.metadata import version
+
+from nexuskv.errors import StartupError
+from nexuskv.quantity import format_size
+from nexuskv_daemon import config, limits, notify
+from nexuskv_daemon.arenas import SegmentObject, SegmentObjects
+from nexuskv_daemon.config import Config
+from nexuskv_daemon.core.engine import Engine
+from nexuskv_daemon.core.requests import Identity
+from nexuskv_daemon.core.store import Store
+from nexuskv_daemon.instance import InstanceLock
+from nexuskv_daemon.listener import Listener, listen
+from nexuskv_daemon.server import Server
+from nexuskv_daemon.worker import Worker
+
+log = logging.getLogger("nexuskvd")
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the daemon in the foreground until SIGTERM or SIGINT. Returns the exit code."""
+    chosen = config.parse(arguments)
+    logging.basicConfig(level=chosen.log_level, format="%(name)s: %(message)s", stream=sys.stderr)
+    try:
+        serve(chosen)
+    except StartupError as error:
+        log.error("%s", error)  # noqa: TRY400  # a sentence for the operator; the traceback would bury it
+        return 1
+    return 0
+
+
+def serve(chosen: Config) -> None:
+    """Starts, serves until told to stop, and leaves nothing behind unless `keep`. Raises StartupError."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # a stop while starting is heeded once there is something to undo
+    limits.raise_nofile()
+    budget = chosen.memory or limits.default_budget()
+    with contextlib.ExitStack() as stack:
+        lock = InstanceLock(chosen.instance)
+        stack.callback(lock.release)
+        objects = SegmentObjects(chosen.instance)
+        objects.remove_orphans()
+        limits.check_budget(budget)
+        listener = _listener(chosen)
+        stack.callback(listener.close)
+        worker = Worker(objects)
+        stack.callback(_stop_memory, worker, objects, keep=chosen.keep)
+        store = Store(budget, chosen.segment_size(budget))
+        server = Server(Engine(store, _identity(chosen)), objects, worker, listener, frozenset({0, os.geteuid()}))
+        stack.callback(server.close)
+        _heed_signals(server, stack)
+        _spare_the_collector()
+        _run(server, chosen, budget)
+
+
+def _run(server: Server, chosen: Config, budget: int) -> None:
+    status = f"instance {chosen.instance} serves up to {format_size(budget)} on {chosen.socket}"
+    log.info("%s", status)
+    notify.ready(status)
+    server.run()
+    log.info("stopping")
+    notify.stopping("giving back memory" if not chosen.keep else "leaving memory in place")
+
+
+def _listener(chosen: Config) -> Listener:
+    inherited = notify.listen_fds()
+    if len(inherited) > 1:
+        raise StartupError(f"{len(inherited)} sockets were handed over: one ListenSequentialPacket= is served")
+    return Listener(inherited[0].socket) if inherited else listen(chosen.socket, chosen.socket_mode)
+
+
+def _identity(chosen: Config) -> Identity:
+    # Random, so that no clock can make two starts look the same; positive, so that 0 can mean "none".
+    return Identity(chosen.instance, version("nexuskv"), secrets.randbits(62) + 1, time.monotonic())
+
+
+def _stop_memory(worker: Worker, objects: SegmentObjects, *, keep: bool) -> None:
+    for number, made in worker.stop():
+        if isinstance(made, SegmentObject):
+            objects.adopt(number, made)
+    objects.close(keep=keep)
+    worker.join()
+
+
+def _heed_signals(server: Server, stack: contextlib.ExitStack) -> None:
+    """SIGTERM and SIGINT end the loop; the wake-up socket interrupts its wait."""
+    awake, waker = socket.socketpair(type=socket.SOCK_DGRAM)
+    stack.enter_context(awake)
+    stack.enter_context(waker)
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    stack.callback(signal.set_wakeup_fd, -1)
+    for number in STOPS:
+        signal.signal(number, lambda *_: server.stop())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    server.watch(awake.fileno(), lambda: _drain(awake))
+
+
+def _drain(awake: socket.socket) -> None:
+    awake.recv(4096)
+
+
+def _spare_the_collector() -> None:
+    """A million entries make no cycles; walking them in every full collection would stop the loop for a second."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 1 << 30)

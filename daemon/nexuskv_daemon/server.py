@@ -1,0 +1,181 @@
+"""The event loop: one thread that waits for clients, workers and signals, and performs what the engine answers.
+
+Owns the connections and the order of things. Decides nothing: what a message means is the engine's affair.
+"""
+
+import logging
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from nexuskv.errors import ArenaFull
+from nexuskv.ipc import seqpacket
+from nexuskv.protocol import codec
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Notice, Reply, Segments
+from nexuskv_daemon.arenas import SegmentObjects
+from nexuskv_daemon.connection import Connection
+from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
+from nexuskv_daemon.core.engine import Engine
+from nexuskv_daemon.listener import Listener
+from nexuskv_daemon.worker import Worker
+
+log = logging.getLogger(__name__)
+ACCEPTS_AT_ONCE = 64
+
+
+class Server:
+    """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages."""
+
+    def __init__(
+        self, engine: Engine, objects: SegmentObjects, worker: Worker, listener: Listener, operators: frozenset[int]
+    ) -> None:
+        self._engine = engine
+        self._objects = objects
+        self._worker = worker
+        self._listener = listener
+        self._operators = operators
+        self._receiver = seqpacket.Receiver()
+        self._connections: dict[int, Connection] = {}
+        self._sessions: dict[int, Connection] = {}
+        self._numbers = 0
+        self._running = True
+        self._epoll = select.epoll()
+        self._others: dict[int, Callable[[], None]] = {}
+        self.watch(listener.sock.fileno(), self._accept)
+        self.watch(worker.ready, self._collect)
+
+    def watch(self, descriptor: int, action: Callable[[], None]) -> None:
+        """Calls `action` whenever `descriptor` is readable."""
+        self._others[descriptor] = action
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Serves until `stop` is called."""
+        poll, connections = self._epoll.poll, self._connections
+        while self._running:
+            for descriptor, events in poll():
+                connection = connections.get(descriptor)
+                if connection is not None:
+                    self._serve(connection, events)
+                elif descriptor in self._others:
+                    self._others[descriptor]()
+
+    def stop(self) -> None:
+        """Makes `run` return after what it is doing."""
+        self._running = False
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        for connection in list(self._connections.values()):
+            self._end(connection)
+        self._epoll.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            sock = self._listener.accept()
+            if sock is None:
+                return
+            self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        who = seqpacket.credentials(sock)
+        self._numbers += 1
+        connection = Connection(sock, self._numbers)
+        self._connections[sock.fileno()] = self._sessions[connection.number] = connection
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        self._engine.connect(connection.number, f"uid:{who.uid}", operator=who.uid in self._operators)
+        log.debug("session %d: uid %d, pid %d", connection.number, who.uid, who.pid)
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        try:
+            if events & select.EPOLLOUT:
+                self._resume(connection)
+            else:
+                self._receive(connection)  # also tells a hang-up from an event that came for a reused descriptor
+        except OSError as error:
+            log.debug("session %d: %s", connection.number, error)
+            self._end(connection)
+
+    def _receive(self, connection: Connection) -> None:
+        data = connection.receive(self._receiver)
+        if data is None:
+            return
+        if not data:
+            self._end(connection)
+            return
+        number = connection.number
+        try:
+            if len(data) > MAX_MESSAGE_BYTES:
+                raise codec.oversized(len(data))
+            request = codec.decode_request(data)
+        except codec.BadMessage as error:
+            log.warning("session %d: %s", number, error)
+            self._perform(self._engine.reject(number, error))
+        else:
+            self._perform(self._engine.handle(number, request, time.monotonic()))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Send:
+                self._send(effect.session, effect.message)
+            elif type(effect) is MakeSegment:
+                self._worker.make(effect.record.number, effect.record.nbytes)
+            elif type(effect) is DropSegment:
+                self._objects.drop(effect.record.number)
+            elif type(effect) is Close:
+                self._close(effect.session)
+
+    def _send(self, number: int, message: Reply | Notice) -> None:
+        connection = self._sessions.get(number)
+        if connection is None:  # an effect before this one found the client gone
+            return
+        descriptors = self._descriptors(message) if type(message) is Segments else ()
+        was_blocked = connection.blocked
+        try:
+            connection.send(codec.encode(message), descriptors)
+        except OSError as error:
+            log.debug("session %d: %s", number, error)
+            self._end(connection)
+            return
+        if connection.blocked and not was_blocked:
+            self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
+
+    def _descriptors(self, message: Segments) -> list[int]:
+        return [self._objects.descriptor(s.segment, writable=s.writable) for s in message.segments]
+
+    def _resume(self, connection: Connection) -> None:
+        connection.flush()
+        if connection.blocked:
+            return
+        if connection.closing:
+            self._end(connection)
+        else:
+            self._epoll.modify(connection.sock.fileno(), select.EPOLLIN)
+
+    def _close(self, number: int) -> None:
+        connection = self._sessions.get(number)
+        if connection is None:
+            return
+        connection.closing = True
+        if not connection.blocked:
+            self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        if self._sessions.pop(connection.number, None) is None:
+            return
+        del self._connections[connection.sock.fileno()]
+        self._epoll.unregister(connection.sock.fileno())
+        connection.close()
+        self._engine.disconnect(connection.number)
+
+    def _collect(self) -> None:
+        for number, made in self._worker.outcomes():
+            now = time.monotonic()
+            if isinstance(made, ArenaFull):
+                log.warning("%s", made)
+                self._perform(self._engine.segment_failed(number, str(made), now))
+            else:
+                self._objects.adopt(number, made)
+                self._worker.warm(made)
+                self._perform(self._engine.segment_made(number, now))

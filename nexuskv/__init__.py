@@ -1,0 +1,57 @@
+"""NexusKV: a host's cache of LLM inference state, read in place by engine processes.
+
+Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
+"""
+
+from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
+from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
+from nexuskv.errors import (
+    ArenaFull,
+    BadRequest,
+    Closed,
+    DeadlineExceeded,
+    DescriptorConflict,
+    DescriptorError,
+    Disconnected,
+    LocalError,
+    NexusError,
+    NotPermitted,
+    NotReserved,
+    ParentMissing,
+    RemoteError,
+    StartupError,
+    UnknownDescriptor,
+    VersionMismatch,
+)
+
+__all__ = [
+    "PRESETS",
+    "ArenaFull",
+    "BadRequest",
+    "Cache",
+    "Client",
+    "Closed",
+    "DeadlineExceeded",
+    "Descriptor",
+    "DescriptorConflict",
+    "DescriptorError",
+    "Disconnected",
+    "Handle",
+    "Hit",
+    "LocalError",
+    "NexusError",
+    "NotPermitted",
+    "NotReserved",
+    "PageStatus",
+    "ParentMissing",
+    "RemoteError",
+    "Reservation",
+    "StartupError",
+    "UnknownDescriptor",
+    "VersionMismatch",
+    "WritablePage",
+    "connect",
+    "mamba2",
+    "mha",
+    "mla",
+]

@@ -1,0 +1,87 @@
+"""`nexuskv descriptors`: the catalogue of presets, with what each costs in bytes.
+
+Owns the costs of a context and the table. Knows nothing of a daemon: it runs without one.
+"""
+
+import argparse
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from nexuskv.cli.options import Subparsers, print_json
+from nexuskv.contract import PRESETS, Descriptor, LastCheckpoint, Window
+from nexuskv.quantity import format_size
+
+CONTEXT_TOKENS = 128 * 1024
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One preset. A recurrent state does not grow with the context, so it has no `token_bytes`."""
+
+    descriptor_id: str
+    semantic_type: str
+    engine_family: str
+    page_tokens: int
+    page_bytes: int
+    token_bytes: float | None
+    context_bytes: int
+    digest: str
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Registers `descriptors`."""
+    parser = subparsers.add_parser(
+        "descriptors", help="list the presets: bytes a page, a token and a 128K context"
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the catalogue."""
+    rows = [_row(descriptor) for descriptor in PRESETS.values()]
+    if args.json:
+        print_json(rows)
+    else:
+        Console().print(_table(rows))
+    return 0
+
+
+def _row(d: Descriptor) -> Row:
+    grows = not isinstance(d.reuse, LastCheckpoint)
+    return Row(
+        descriptor_id=d.descriptor_id,
+        semantic_type=d.semantic_type,
+        engine_family=d.engine_family.value,
+        page_tokens=d.page_tokens,
+        page_bytes=d.page_bytes,
+        token_bytes=d.page_bytes / d.page_tokens if grows else None,
+        context_bytes=_pages_of_context(d) * d.page_bytes,
+        digest=d.digest.hex(),
+    )
+
+
+def _pages_of_context(d: Descriptor) -> int:
+    """Pages that must be resident to go on after 128K tokens."""
+    match d.reuse:
+        case LastCheckpoint():
+            return 1
+        case Window(tokens):
+            return -(-min(tokens, CONTEXT_TOKENS) // d.page_tokens)
+        case _:
+            return -(-CONTEXT_TOKENS // d.page_tokens)
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table()
+    for heading in ("descriptor", "kind", "engine", "digest"):
+        table.add_column(heading)
+    for heading in ("tokens a page", "a page", "a token", "128K context"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        token = "constant" if row.token_bytes is None else format_size(round(row.token_bytes))
+        names = (row.descriptor_id, row.semantic_type, row.engine_family, row.digest[:12])
+        table.add_row(
+            *names, str(row.page_tokens), format_size(row.page_bytes), token, format_size(row.context_bytes)
+        )
+    return table

@@ -1,0 +1,67 @@
+"""The entry point `nexuskv`: finds the subcommand, and turns errors into exit codes.
+
+Owns the exit codes (0 done, 1 failed, 2 usage, 130 interrupted) and the form of errors. Knows nothing of
+what a subcommand does: each module registers itself through `add_parser(subparsers)` and names its
+`run(args) -> int` as `func`.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import msgspec
+import nexuskv.bench.command
+
+import nexuskv.demo.command
+from nexuskv.cli import descriptors, evict, options, schema, status
+from nexuskv.errors import NexusError
+
+COMMANDS = (status, evict, descriptors, schema, nexuskv.demo.command, nexuskv.bench.command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand; `argv` without the program's name, by default the process's own."""
+    args = _parser().parse_args(argv)
+    try:
+        code = int(args.func(args))
+        sys.stdout.flush()
+        return code
+    except NexusError as error:
+        _complain(error, as_json=args.json)
+        return 1
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # else the flush at exit complains once more
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nexuskv", description="A host-wide cache of LLM inference state in shared memory."
+    )
+    parser.add_argument("--version", action="version", version=f"nexuskv {version('nexuskv')}")
+    parser.set_defaults(json=False, socket=None)
+    options.add_common(parser)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    for subparser in subparsers.choices.values():
+        options.add_common(subparser)
+    return parser
+
+
+def _complain(error: NexusError, *, as_json: bool) -> None:
+    if as_json:
+        text = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}}).decode()
+    else:
+        text = f"nexuskv: {error}"
+    print(text, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

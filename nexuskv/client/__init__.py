@@ -1,0 +1,8 @@
+"""What an engine process uses: a client, caches, hits and reservations."""
+
+from nexuskv.client.cache import Cache, PageStatus
+from nexuskv.client.client import Client, connect
+from nexuskv.client.hit import Handle, Hit
+from nexuskv.client.reservation import Reservation, WritablePage
+
+__all__ = ["Cache", "Client", "Handle", "Hit", "PageStatus", "Reservation", "WritablePage", "connect"]

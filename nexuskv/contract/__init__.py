@@ -1,0 +1,74 @@
+"""The contract of a page: what it holds, where in it, how large it is, and how it is found.
+
+Gathers the public names. Knows nothing of processes, sockets or shared memory; it is the part that every engine, the
+daemon and the transports agree on, and it imports nothing of theirs.
+"""
+
+from nexuskv.contract.checks import MAX_PAGE_BYTES, check_page_limit
+from nexuskv.contract.codec import decode, encode, from_json, to_json
+from nexuskv.contract.conflict import differing_fields
+from nexuskv.contract.descriptor import DIGEST_BYTES, Descriptor
+from nexuskv.contract.dtypes import DType
+from nexuskv.contract.keys import KEY_BYTES, MAX_TOKEN_ID, TokenIds, chain_root, page_keys
+from nexuskv.contract.kinds import AnyDescriptor, MhaKv, MlaLatent, SsmMamba2, mamba2, mha, mla
+from nexuskv.contract.placement import PageLayout, TensorPlace, slot_bytes
+from nexuskv.contract.presets import PRESETS
+from nexuskv.contract.reuse import AllPages, LastCheckpoint, Reuse, Window, usable
+from nexuskv.contract.savings import saving
+from nexuskv.contract.schema import json_schema
+from nexuskv.contract.tensors import Layout, Quantization, TensorSpec
+from nexuskv.contract.vocabulary import (
+    Arrangement,
+    DimensionOrder,
+    EngineFamily,
+    Flag,
+    Granularity,
+    Role,
+    Scheme,
+)
+
+__all__ = [
+    "DIGEST_BYTES",
+    "KEY_BYTES",
+    "MAX_PAGE_BYTES",
+    "MAX_TOKEN_ID",
+    "PRESETS",
+    "AllPages",
+    "AnyDescriptor",
+    "Arrangement",
+    "DType",
+    "Descriptor",
+    "DimensionOrder",
+    "EngineFamily",
+    "Flag",
+    "Granularity",
+    "LastCheckpoint",
+    "Layout",
+    "MhaKv",
+    "MlaLatent",
+    "PageLayout",
+    "Quantization",
+    "Reuse",
+    "Role",
+    "Scheme",
+    "SsmMamba2",
+    "TensorPlace",
+    "TensorSpec",
+    "TokenIds",
+    "Window",
+    "chain_root",
+    "check_page_limit",
+    "decode",
+    "differing_fields",
+    "encode",
+    "from_json",
+    "json_schema",
+    "mamba2",
+    "mha",
+    "mla",
+    "page_keys",
+    "saving",
+    "slot_bytes",
+    "to_json",
+    "usable",
+]

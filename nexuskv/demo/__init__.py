@@ -1,0 +1,1 @@
+"""The demo: real requests, served by engine processes that share one daemon and are killed on the way."""

@@ -1,0 +1,1 @@
+"""Sockets, file descriptors and mapped memory: what the daemon's shell and the client have in common."""

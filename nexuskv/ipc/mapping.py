@@ -1,0 +1,51 @@
+"""A segment mapped into this process, and its pages as numpy arrays.
+
+Owns the mapping of one file descriptor. A page's tensor is a slice of one array over the whole segment, so reading a
+page copies nothing and makes no system call. The mapping lives as long as any array on it: numpy holds the mmap.
+"""
+
+import mmap
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from nexuskv.contract import PageLayout
+from nexuskv.errors import BadRequest, RemoteError
+
+Array = npt.NDArray[np.generic]
+
+
+class MappedSegment:
+    """`tensors[name][slot]` is that tensor of the page in `slot`; `pages[slot]` all its bytes, uint8[page_bytes]."""
+
+    def __init__(self, descriptor: int, layout: PageLayout, slots: int, slot_bytes: int, *, writable: bool) -> None:
+        """Maps `slots * slot_bytes` bytes of `descriptor` and closes it, also when that fails.
+
+        Raises RemoteError when the object is smaller than the daemon said: reading past its end would be a SIGBUS.
+        """
+        try:
+            if (there := os.fstat(descriptor).st_size) < slots * slot_bytes or slot_bytes < layout.nbytes:
+                raise RemoteError(f"segment of {there} bytes, too small for {slots} slots of {slot_bytes}: not mapped")
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            memory = mmap.mmap(descriptor, slots * slot_bytes, access=access)
+        finally:
+            os.close(descriptor)
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self.pages: npt.NDArray[np.uint8] = np.ndarray(
+            (slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1)
+        )
+        self.tensors: dict[str, Array] = {
+            place.name: np.ndarray(
+                (slots, *place.shape), place.dtype, memory, place.offset, (slot_bytes, *place.strides)
+            )
+            for place in layout.tensors
+        }
+
+    def tensor(self, name: str) -> Array:
+        """The tensor `name` of all pages: shape (slots, ...). Raises BadRequest."""
+        try:
+            return self.tensors[name]
+        except KeyError:
+            raise BadRequest(f"a page has no tensor {name!r}: it has {', '.join(self.tensors)}") from None

@@ -1,0 +1,75 @@
+"""One message and its file descriptors over a SOCK_SEQPACKET socket.
+
+Owns the ancillary data: SCM_RIGHTS both ways and SO_PEERCRED. Knows nothing of what a message says. Every descriptor
+received is close-on-exec and belongs to the caller.
+"""
+
+import array
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
+
+_RIGHTS_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Credentials(NamedTuple):
+    """Who opened the other end, as the kernel says."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Receiver:
+    """Receives into one buffer that it keeps: the bytes of a message are valid until the next one is received."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
+        self._view = memoryview(self._buffer)
+
+    def plain(self, sock: socket.socket) -> memoryview:
+        """The next message of a peer that sends no descriptors; empty when it hung up.
+
+        A message longer than MAX_MESSAGE_BYTES shows as MAX_MESSAGE_BYTES + 1 bytes: the kernel cut the rest off.
+        Descriptors that come nevertheless are closed by the kernel.
+        """
+        return self._view[: sock.recv_into(self._buffer)]
+
+    def with_descriptors(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
+        """The next message and its descriptors; an empty message when the peer hung up."""
+        nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, socket.MSG_CMSG_CLOEXEC)
+        return self._view[:nbytes], _descriptors(ancillary) if ancillary else []
+
+
+def send(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Sends one message whole; the kernel duplicates `descriptors`, so the caller keeps its own."""
+    if descriptors:
+        rights = array.array("i", descriptors)
+        sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    else:
+        sock.send(data)
+
+
+def credentials(sock: socket.socket) -> Credentials:
+    """SO_PEERCRED: who connected, as of the time of its connect."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Credentials(*_CREDENTIALS.unpack(raw))
+
+
+def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return found.tolist()
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Closes descriptors that nobody took."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,243 @@
+"""Every message that crosses the Unix socket, as msgspec structs.
+
+Owns the wire form: each struct is a msgpack array `[tag, id, field, ...]`, so a C client needs no map lookups, and a
+field added at the end with a default is understood by both sides. Knows nothing of sockets or of what the daemon does.
+
+`id` pairs a reply with its request. A request with id 0 wants no reply (`Release`, and commits that a later one of the
+same reservation vouches for). A *handle* is one integer, `segment << 32 | slot`: its byte offset in the segment is
+`slot * slot_bytes`, its length the descriptor's `page_bytes`.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+PROTOCOL_VERSION = 1
+KEY_BYTES = 32
+MAX_KEYS = 4096
+MAX_MESSAGE_BYTES = 192 * 1024
+MAX_DESCRIPTORS = 250
+"""File descriptors a message may carry: the kernel's SCM_MAX_FD is 253."""
+
+Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+Keys = Annotated[list[Key], Meta(max_length=MAX_KEYS)]
+U32 = Annotated[int, Meta(ge=0, lt=2**32)]
+U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+PRESENT, NEVER_SEEN, EVICTED, OTHER_DESCRIPTOR, BEING_WRITTEN = range(5)
+"""What `Found.states` says of a key, one byte each."""
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True):
+    """What every message begins with."""
+
+    id: U63
+
+
+class Hello(Message, frozen=True, tag="hello"):
+    """First message of a session. The daemon takes the tenant from SO_PEERCRED, never from here."""
+
+    version: int
+    client: Annotated[str, Meta(max_length=200)] = ""
+
+
+class Register(Message, frozen=True, tag="register"):
+    """Announces a descriptor (canonical msgpack); its arena number holds for this session's tenant."""
+
+    descriptor: bytes
+
+
+class Lookup(Message, frozen=True, tag="lookup"):
+    """Asks what is known of each key. Pins nothing and refreshes nothing."""
+
+    arena: U32
+    keys: Keys
+
+
+class Pin(Message, frozen=True, tag="pin"):
+    """Pins the longest restorable boundary of `keys`; with `whole`, all of `keys` or nothing."""
+
+    arena: U32
+    keys: Keys
+    whole: bool = False
+
+
+class Reserve(Message, frozen=True, tag="reserve"):
+    """Asks for a slot for every absent key of a chain; all of them or none.
+
+    `parent` is the page before `keys[0]`, empty at the root of a chain. `reservation` other than 0 adds to that one.
+    """
+
+    arena: U32
+    keys: Keys
+    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)] = b""
+    reservation: U63 = 0
+
+
+class Commit(Message, frozen=True, tag="commit"):
+    """Publishes pages of a reservation by their place in it, parents first; `rest` takes all that remain and ends it."""
+
+    reservation: U63
+    pages: Annotated[list[U32], Meta(max_length=MAX_KEYS)]
+    rest: bool = False
+
+
+class Abort(Message, frozen=True, tag="abort"):
+    """Gives back every page of a reservation that is not committed yet, and ends it."""
+
+    reservation: U63
+
+
+class Release(Message, frozen=True, tag="release"):
+    """Ends hits: their pins go."""
+
+    hits: Annotated[list[U63], Meta(max_length=MAX_KEYS)]
+
+
+class GetStats(Message, frozen=True, tag="stats"):
+    """Asks for the daemon's figures: all of them for its operator, else those of the own tenant."""
+
+
+class Evict(Message, frozen=True, tag="evict"):
+    """Evicts at least `nbytes` of a descriptor's pages, leaves first; `everything` retires pinned pages too."""
+
+    descriptor_id: str = ""
+    nbytes: U63 = 0
+    everything: bool = False
+
+
+Request = Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+
+
+class Segment(msgspec.Struct, array_like=True, frozen=True):
+    """One segment of `Segments`; `slots * slot_bytes` is what may be mapped of it."""
+
+    segment: int
+    arena: int
+    slots: int
+    slot_bytes: int
+    writable: bool
+
+
+class Welcome(Message, frozen=True, tag="welcome"):
+    """Answers `Hello`."""
+
+    version: int
+    boot_epoch: int
+    instance: str
+    tenant: str
+    release: str
+
+
+class Registered(Message, frozen=True, tag="registered"):
+    """Answers `Register`."""
+
+    arena: int
+
+
+class Found(Message, frozen=True, tag="found"):
+    """Answers `Lookup`: a state byte a key; `others` names the descriptor that owns key i instead."""
+
+    states: bytes
+    others: dict[int, str] = {}
+
+
+class Pinned(Message, frozen=True, tag="pinned"):
+    """Answers `Pin`: handles of `keys[start:start + len(handles)]`; hit 0 means that nothing was pinned."""
+
+    hit: int
+    start: int
+    handles: list[int]
+
+
+class Reserved(Message, frozen=True, tag="reserved"):
+    """Answers `Reserve`: `handles[i]` is the slot for `keys[positions[i]]`; `busy` keys are being written by others.
+
+    Reservation 0 means that nothing was granted, and there is nothing to commit or abort.
+    """
+
+    reservation: int
+    positions: list[int]
+    handles: list[int]
+    busy: int
+
+
+class Committed(Message, frozen=True, tag="committed"):
+    """Answers `Commit`: how many pages of the reservation are committed by now, earlier ones included."""
+
+    pages: int
+
+
+class Done(Message, frozen=True, tag="done"):
+    """Answers `Abort` and `Release`."""
+
+
+class ArenaStats(msgspec.Struct, frozen=True):
+    """Figures of one arena; counters run since the daemon's start, in pages unless named otherwise."""
+
+    descriptor_id: str
+    tenant: str
+    segments: int
+    bytes: int
+    page_bytes: int
+    slot_bytes: int
+    slots: int
+    free: int
+    resident: int
+    writing: int
+    pinned: int
+    retiring: int
+    hits: int
+    misses: int
+    committed: int
+    aborted: int
+    evicted: int
+
+
+class Stats(Message, frozen=True, tag="stats"):
+    """Answers `GetStats`. `memory_used` counts whole segments, in bytes; `uptime` is in seconds."""
+
+    instance: str
+    release: str
+    boot_epoch: int
+    uptime: float
+    memory_budget: int
+    memory_used: int
+    sessions: int
+    arenas: list[ArenaStats]
+
+
+class Evicted(Message, frozen=True, tag="evicted"):
+    """Answers `Evict`: what went, and how many pages wait for their last pin."""
+
+    pages: int
+    bytes: int
+    retiring: int
+
+
+class Refused(Message, frozen=True, tag="refused"):
+    """Answers any request that failed: `code` is an error's wire name, `message` says what to do."""
+
+    code: str
+    message: str
+    numbers: dict[str, int] = {}
+
+
+class Segments(Message, frozen=True, tag="segments"):
+    """Comes unasked, before a reply with handles into these segments: file descriptor i belongs to `segments[i]`.
+
+    A session gets each segment once in each access mode, at most MAX_DESCRIPTORS a message.
+    """
+
+    segments: list[Segment]
+
+
+class Dropped(Message, frozen=True, tag="dropped"):
+    """Comes unasked: these segments are gone from the daemon; the client unmaps them."""
+
+    segments: list[int]
+
+
+Reply = Welcome | Registered | Found | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+Notice = Segments | Dropped

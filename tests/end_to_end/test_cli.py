@@ -1,0 +1,113 @@
+"""The command line as a shell sees it: output, exit codes, and one clear sentence when something fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nexuskv.contract import PRESETS, to_json
+
+
+def nexuskv_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nexuskv.cli.main", *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def answer(*arguments: str) -> Any:
+    ended = nexuskv_command(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_version() -> None:
+    ended = nexuskv_command("--version")
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("nexuskv 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nonsense",),
+        ("status", "--nonsense"),
+        ("evict",),
+        ("evict", "--all", "--bytes", "1MiB"),
+        ("evict", "--bytes", "much"),
+        ("demo", "--requests", "0"),
+        ("demo", "--memory", "-1"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    ended = nexuskv_command(*arguments)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("usage: nexuskv")
+    assert "Traceback" not in ended.stderr
+
+
+def test_schema_accepts_every_preset() -> None:
+    schema = answer("schema")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for descriptor in PRESETS.values():
+        jsonschema.validate(json.loads(to_json(descriptor)), schema)
+
+
+def test_descriptors_cost_what_the_models_say() -> None:
+    rows = {row["descriptor_id"]: row for row in answer("descriptors", "--json")}
+    assert set(rows) == set(PRESETS)
+    llama, deepseek = rows["llama-3-8b-page16"], rows["deepseek-v3-mla-page16"]
+    assert (llama["page_bytes"], llama["token_bytes"]) == (2 * 2**20, 2 * 32 * 8 * 128 * 2)
+    assert llama["context_bytes"] == 16 * 2**30
+    assert deepseek["token_bytes"] == 61 * (512 + 64) * 2
+    mamba = next(row for row in rows.values() if row["semantic_type"] == "SSM_MAMBA2")
+    assert mamba["token_bytes"] is None
+    assert mamba["context_bytes"] == mamba["page_bytes"]
+
+
+def test_descriptors_for_people() -> None:
+    ended = nexuskv_command("descriptors", COLUMNS="200")
+    assert ended.returncode == 0
+    (llama,) = (line for line in ended.stdout.splitlines() if "llama-3-8b-page16" in line)
+    for part in ("MHA_KV", "VLLM", "2 MiB", "128 KiB", "16 GiB"):
+        assert part in llama
+
+
+@pytest.mark.parametrize("command", [("status",), ("evict", "--all")])
+def test_without_a_daemon_one_sentence_says_so(tmp_path: Path, command: tuple[str, ...]) -> None:
+    ended = nexuskv_command(*command, "--socket", f"unix:{tmp_path}/absent")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("nexuskv: ")
+    assert f"{tmp_path}/absent" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_errors_are_json_when_json_was_asked_for(tmp_path: Path) -> None:
+    ended = nexuskv_command("--json", "--socket", f"unix:{tmp_path}/absent", "status")
+    assert ended.returncode == 1
+    error = json.loads(ended.stderr)["error"]
+    assert error["code"] == "disconnected"
+    assert f"{tmp_path}/absent" in error["message"]
+
+
+def test_a_reader_that_stops_early_causes_no_complaint() -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "nexuskv.cli.main", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    writer.stdout.close()
+    _, complaint = writer.communicate(timeout=60)
+    assert complaint == b""
+    assert writer.returncode == 1

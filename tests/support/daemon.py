@@ -1,0 +1,93 @@
+"""A real nexuskvd in a private instance, for tests and their child processes."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import nexuskv
+
+READY_SECONDS = 30.0
+
+
+class Daemon:
+    """One daemon process; `log` collects what it said once it has stopped."""
+
+    def __init__(self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None) -> None:
+        self.instance = instance or f"test-{uuid.uuid4().hex[:12]}"
+        self._directory = tempfile.TemporaryDirectory(prefix="nexuskv-")
+        self.socket = socket or Path(self._directory.name) / "d.sock"
+        self.address = f"unix:{self.socket}"
+        self._options = ["--instance", self.instance, "--socket", self.address, "--memory", memory, *options]
+        self.log = ""
+        self.process = self._spawn()
+
+    def _spawn(self) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "nexuskv_daemon", *self._options]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def wait_ready(self) -> None:
+        """Returns once the daemon answers a hello; fails with its log when it died instead."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                self.log += self.process.communicate()[1]
+                raise AssertionError(f"nexuskvd ended with {self.process.returncode}: {self.log}")
+            with contextlib.suppress(nexuskv.Disconnected):
+                nexuskv.connect(self.address).close()
+                return
+            time.sleep(0.02)
+        raise AssertionError("nexuskvd did not answer in time")
+
+    def client(self, timeout: float = 30.0) -> nexuskv.Client:
+        """A new client of this daemon."""
+        return nexuskv.connect(self.address, timeout=timeout)
+
+    def objects(self) -> list[str]:
+        """Names of this instance's shared-memory objects."""
+        ours = re.compile(re.escape(f"nexuskv-{self.instance}-") + "[a-z]+.*")
+        return sorted(name for name in os.listdir("/dev/shm") if ours.fullmatch(name))  # noqa: PTH208  # names, not paths
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ends the process and returns its exit code; what SIGKILL leaves behind is removed too."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.log += self.process.communicate(timeout=60)[1] or ""
+        return self.process.returncode
+
+    def restart(self) -> None:
+        """A new process with the same options, after `stop`."""
+        self.process = self._spawn()
+        self.wait_ready()
+
+    def clean_up(self) -> None:
+        """Leaves nothing behind, whatever the test did."""
+        if self.process.poll() is None:
+            self.process.kill()
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            self.process.communicate()
+        for name in self.objects():
+            Path("/dev/shm", name).unlink(missing_ok=True)
+        self._directory.cleanup()
+
+
+@contextlib.contextmanager
+def running(*options: str, memory: str = "64MiB") -> Iterator[Daemon]:
+    """A daemon that answers, stopped cleanly at the end: its exit code and what it leaves are checked."""
+    daemon = Daemon(*options, memory=memory)
+    try:
+        daemon.wait_ready()
+        yield daemon
+        killed = daemon.process.poll() is not None
+        code = daemon.stop()
+        assert killed or code == 0, daemon.log
+        assert killed or daemon.objects() == [], "the daemon left shared-memory objects behind"
+    finally:
+        daemon.clean_up()

@@ -1,0 +1,23 @@
+# What this project uses of posix_ipc, which ships no types of its own.
+
+from typing import Final
+
+O_CREAT: Final[int]
+O_EXCL: Final[int]
+O_CREX: Final[int]
+
+class Error(Exception): ...
+class ExistentialError(Error): ...
+class PermissionsError(Error): ...
+
+class SharedMemory:
+    name: Final[str]
+    fd: Final[int]
+    size: Final[int]
+    def __init__(
+        self, name: str | None, flags: int = 0, mode: int = 0o600, size: int = 0, read_only: bool = False
+    ) -> None: ...
+    def close_fd(self) -> None: ...
+    def unlink(self) -> None: ...
+
+def unlink_shared_memory(name: str) -> None: ...
