@@ -4,6 +4,7 @@ Owns the guard around each test and around the whole run (for what fixtures of a
 to know the daemon: its fixtures are in tests/support and tidy up after themselves.
 """
 
+import gc
 from collections.abc import Generator, Iterator
 from multiprocessing import resource_tracker
 
@@ -43,6 +44,7 @@ def nothing_left_by_the_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _blame(before: leaks.Traces) -> None:
+    gc.collect()  # what only a reference cycle holds has been let go
     left = leaks.left_behind(before)
     if any(left):
         message = f"left behind:\n{leaks.describe(left)}"

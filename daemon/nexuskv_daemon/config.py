@@ -61,11 +61,31 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--instance", default=address.DEFAULT_INSTANCE, help="name of this daemon on the host (%(default)s)")
     add("--socket", type=_told(address.parse), help="unix:PATH to listen on (the user's runtime directory)")
-    add("--socket-mode", type=_mode, default=0o600, help="permissions of the socket, octal (0600: this user alone)")
-    add("--memory", type=_told(parse_size), default=0, help="most shared memory to take, e.g. 4GiB (a quarter of what is free)")
-    add("--segment-bytes", type=_told(parse_size), default=0, help="size of one segment (1/64 of --memory, 64MiB at least)")
+    add(
+        "--socket-mode",
+        type=_mode,
+        default=0o600,
+        help="permissions of the socket, octal (0600: this user alone)",
+    )
+    add(
+        "--memory",
+        type=_told(parse_size),
+        default=0,
+        help="most shared memory to take, e.g. 4GiB (a quarter of what is free)",
+    )
+    add(
+        "--segment-bytes",
+        type=_told(parse_size),
+        default=0,
+        help="size of one segment (1/64 of --memory, 64MiB at least)",
+    )
     add("--keep", action="store_true", help="leave the shared-memory objects in place when stopping")
-    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="what to log (%(default)s)")
+    add(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="what to log (%(default)s)",
+    )
     add("--version", action="version", version=f"nexuskvd {version('nexuskv')}")
     return parser
 

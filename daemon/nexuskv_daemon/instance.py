@@ -1,7 +1,7 @@
 """The one daemon of an instance name on this host.
 
-Owns the lock that makes it the one: an flock on `/dev/shm/nexuskv-INSTANCE-lock`, which the kernel drops when its holder
-dies, however it dies. Shared memory is where the lock must be, since that is what it guards.
+Owns the lock that makes it the one: an flock on `/dev/shm/nexuskv-INSTANCE-lock`, which the kernel drops when its
+holder dies, however it dies. Shared memory is where the lock must be, since that is what it guards.
 """
 
 import fcntl
@@ -47,7 +47,9 @@ class InstanceLock:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except PermissionError:
-            raise StartupError(f"instance {instance!r} belongs to another user: choose another --instance") from None
+            raise StartupError(
+                f"instance {instance!r} belongs to another user: choose another --instance"
+            ) from None
 
     def _still_there(self, descriptor: int) -> bool:
         try:

@@ -77,7 +77,9 @@ def _make_way(path: Path) -> None:
     if not stat.S_ISSOCK(kind):
         raise StartupError(f"{path} exists and is no socket: choose another --socket, or move it away")
     if _answers(path):
-        raise StartupError(f"a live daemon listens on {path}: stop it, or choose another --socket and --instance")
+        raise StartupError(
+            f"a live daemon listens on {path}: stop it, or choose another --socket and --instance"
+        )
     path.unlink(missing_ok=True)
 
 
@@ -86,7 +88,9 @@ def _make_parent(parent: Path) -> None:
     try:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StartupError(f"cannot make {parent} for the socket: {error.strerror}; choose another --socket") from error
+        raise StartupError(
+            f"cannot make {parent} for the socket: {error.strerror}; choose another --socket"
+        ) from error
     if parent.stat().st_uid not in (0, os.geteuid()):
         raise StartupError(f"{parent} belongs to another user: choose another --socket")
 

@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(chosen: Config) -> None:
     """Starts, serves until told to stop, and leaves nothing behind unless `keep`. Raises StartupError."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # a stop while starting is heeded once there is something to undo
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, STOPS
+    )  # a stop while starting is heeded once there is something to undo
     limits.raise_nofile()
     budget = chosen.memory or limits.default_budget()
     with contextlib.ExitStack() as stack:
@@ -59,7 +61,9 @@ def serve(chosen: Config) -> None:
         worker = Worker(objects)
         stack.callback(_stop_memory, worker, objects, keep=chosen.keep)
         store = Store(budget, chosen.segment_size(budget))
-        server = Server(Engine(store, _identity(chosen)), objects, worker, listener, frozenset({0, os.geteuid()}))
+        server = Server(
+            Engine(store, _identity(chosen)), objects, worker, listener, frozenset({0, os.geteuid()})
+        )
         stack.callback(server.close)
         _heed_signals(server, stack)
         _spare_the_collector()
@@ -78,7 +82,9 @@ def _run(server: Server, chosen: Config, budget: int) -> None:
 def _listener(chosen: Config) -> Listener:
     inherited = notify.listen_fds()
     if len(inherited) > 1:
-        raise StartupError(f"{len(inherited)} sockets were handed over: one ListenSequentialPacket= is served")
+        raise StartupError(
+            f"{len(inherited)} sockets were handed over: one ListenSequentialPacket= is served"
+        )
     return Listener(inherited[0].socket) if inherited else listen(chosen.socket, chosen.socket_mode)
 
 

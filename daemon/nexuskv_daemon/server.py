@@ -28,7 +28,12 @@ class Server:
     """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages."""
 
     def __init__(
-        self, engine: Engine, objects: SegmentObjects, worker: Worker, listener: Listener, operators: frozenset[int]
+        self,
+        engine: Engine,
+        objects: SegmentObjects,
+        worker: Worker,
+        listener: Listener,
+        operators: frozenset[int],
     ) -> None:
         self._engine = engine
         self._objects = objects
@@ -92,7 +97,9 @@ class Server:
             if events & select.EPOLLOUT:
                 self._resume(connection)
             else:
-                self._receive(connection)  # also tells a hang-up from an event that came for a reused descriptor
+                self._receive(
+                    connection
+                )  # also tells a hang-up from an event that came for a reused descriptor
         except OSError as error:
             log.debug("session %d: %s", connection.number, error)
             self._end(connection)

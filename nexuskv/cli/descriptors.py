@@ -6,10 +6,9 @@ Owns the costs of a context and the table. Knows nothing of a daemon: it runs wi
 import argparse
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from nexuskv.cli.options import Subparsers, print_json
+from nexuskv.cli.options import Subparsers, console, print_json, wide_table
 from nexuskv.contract import PRESETS, Descriptor, LastCheckpoint, Window
 from nexuskv.quantity import format_size
 
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(rows)
     else:
-        Console().print(_table(rows))
+        console().print(_table(rows))
     return 0
 
 
@@ -73,14 +72,14 @@ def _pages_of_context(d: Descriptor) -> int:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table()
+    table = wide_table()
     for heading in ("descriptor", "kind", "engine", "digest"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for heading in ("tokens a page", "a page", "a token", "128K context"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in rows:
         token = "constant" if row.token_bytes is None else format_size(round(row.token_bytes))
-        names = (row.descriptor_id, row.semantic_type, row.engine_family, row.digest[:12])
+        names = (row.descriptor_id, row.semantic_type, row.engine_family, row.digest[:8])
         table.add_row(
             *names, str(row.page_tokens), format_size(row.page_bytes), token, format_size(row.context_bytes)
         )

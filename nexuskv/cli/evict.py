@@ -12,32 +12,23 @@ from nexuskv.quantity import format_size
 
 def add_parser(subparsers: Subparsers) -> None:
     """Registers `evict`; one of --descriptor, --bytes and --all must be given."""
-    parser = subparsers.add_parser(
-        "evict", help="evict pages; those that a reader has pinned stay until it lets go"
-    )
-    parser.add_argument(
-        "--descriptor", metavar="ID", help="only pages of this descriptor; without --bytes, all of them"
-    )
-    parser.add_argument("--bytes", type=size, metavar="SIZE", help="at least this much, such as 512MiB")
-    parser.add_argument("--all", action="store_true", help="everything")
+    parser = subparsers.add_parser("evict", help="evict pages, by default those that no reader holds")
+    parser.add_argument("--descriptor", metavar="ID", help="only pages of this descriptor")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--bytes", type=size, metavar="SIZE", help="at least this much, such as 512MiB")
+    amount.add_argument("--all", action="store_true", help="held pages too: they go with their last reader")
     parser.set_defaults(func=run, usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evicts, and says what went."""
-    _check(args)
+    if args.descriptor is None and args.bytes is None and not args.all:
+        args.usage_error("say what to evict: --descriptor ID, --bytes SIZE or --all")
     with connect(args) as client:
-        evicted = client.evict(descriptor_id=args.descriptor, nbytes=args.bytes)
+        evicted = client.evict(args.descriptor, args.bytes, everything=args.all)
     if args.json:
         print_json({"pages": evicted.pages, "bytes": evicted.bytes, "retiring": evicted.retiring})
         return 0
     waiting = f"; {evicted.retiring:,} more wait for their last reader" if evicted.retiring else ""
     print(f"evicted {evicted.pages:,} pages, {format_size(evicted.bytes)}{waiting}")
     return 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.all and (args.descriptor or args.bytes is not None):
-        args.usage_error("--all stands alone")
-    if not args.all and args.descriptor is None and args.bytes is None:
-        args.usage_error("say what to evict: --descriptor ID, --bytes SIZE or --all")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 import msgspec
-import nexuskv.bench.command
 
+import nexuskv.bench.command
 import nexuskv.demo.command
 from nexuskv.cli import descriptors, evict, options, schema, status
 from nexuskv.errors import NexusError

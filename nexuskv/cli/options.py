@@ -8,9 +8,12 @@ import sys
 from typing import Any, Protocol
 
 import msgspec
-from nexuskv.client.client import Client
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 import nexuskv
+from nexuskv.client.client import Client
 from nexuskv.errors import LocalError
 from nexuskv.quantity import parse_size
 
@@ -34,16 +37,30 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def size(text: str) -> int:
-    """An argument such as 512MiB, in bytes."""
+    """An argument such as 512MiB, in bytes; more than none."""
     try:
-        return parse_size(text)
+        nbytes = parse_size(text)
     except LocalError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    if not nbytes:
+        raise argparse.ArgumentTypeError("must be more than 0 bytes")
+    return nbytes
 
 
 def connect(args: argparse.Namespace) -> Client:
     """A session with the daemon that the options name."""
     return nexuskv.connect(args.socket)
+
+
+def console() -> Console:
+    """Where tables go; in a pipe or a file they are as wide as they need to be."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=max(terminal.width, 160))
+
+
+def wide_table() -> Table:
+    """A table that wastes no columns, for eight of them on a terminal of 80 characters."""
+    return Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def print_json(value: object) -> None:

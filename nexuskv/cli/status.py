@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.table import Table
 
-from nexuskv.cli.options import Subparsers, connect, print_json
+from nexuskv.cli.options import Subparsers, connect, console, print_json, wide_table
 from nexuskv.protocol.messages import ArenaStats, Stats
 from nexuskv.quantity import format_size
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_plain(stats))
     else:
-        _print(Console(), stats)
+        _print(console(), stats)
     return 0
 
 
@@ -44,22 +44,22 @@ def hit_rate(arena: ArenaStats) -> float | None:
     return arena.hits / asked if asked else None
 
 
-def _print(console: Console, stats: Stats) -> None:
+def _print(out: Console, stats: Stats) -> None:
     used, budget = format_size(stats.memory_used), format_size(stats.memory_budget)
     uptime = timedelta(seconds=int(stats.uptime))
-    console.print(f"instance {stats.instance}, release {stats.release}, up {uptime}")
-    console.print(f"memory {used} of {budget}; sessions: {stats.sessions}")
-    console.print(
+    out.print(f"instance {stats.instance}, release {stats.release}, up {uptime}")
+    out.print(f"memory {used} of {budget}; sessions: {stats.sessions}")
+    out.print(
         _table(stats.arenas) if stats.arenas else "no arenas: no engine has registered a descriptor yet"
     )
 
 
 def _table(arenas: list[ArenaStats]) -> Table:
-    table = Table()
+    table = wide_table()
     for heading in ("descriptor", "tenant"):
-        table.add_column(heading)
-    for heading in ("pages", "bytes", "of", "pinned", "being written", "retiring", "evicted", "hit rate"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, overflow="fold")
+    for heading in ("pages", "bytes", "pinned", "writing", "retiring", "evicted", "hit rate"):
+        table.add_column(heading, justify="right", overflow="fold")
     for arena in arenas:
         table.add_row(*_cells(arena))
     return table
@@ -73,7 +73,6 @@ def _cells(arena: ArenaStats) -> list[str]:
         arena.tenant,
         f"{arena.resident:,}",
         format_size(arena.resident * arena.page_bytes),
-        format_size(arena.bytes),
         *(f"{count:,}" for count in counts),
         "-" if rate is None else f"{rate:.1%}",
     ]

@@ -61,7 +61,7 @@ class Cache:
         return self._match_long(session, keys)
 
     def lookup(self, keys: Sequence[bytes]) -> int:
-        """How many leading pages `match` would find restorable now: the boundary, in pages. Pins and refreshes nothing."""
+        """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
         states = b"".join(found.states for found in self._found(keys))
         return self._usable(states).stop
 

@@ -1,7 +1,7 @@
 """The client: finds the daemon, keeps one session to it, opens caches.
 
-Owns the session and its renewal: after the daemon went away, or after a fork, the next call makes a new one. Safe to use
-from several threads; a forked child never touches its parent's socket.
+Owns the session and its renewal: after the daemon went away, or after a fork, the next call makes a new one. Safe to
+use from several threads; a forked child never touches its parent's socket.
 """
 
 import os
@@ -108,7 +108,7 @@ class Client:
                 self._session = Session(self._path, self._timeout)
             return self._session
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a child: lets go of the parent's session without ending it."""
         self._lock = threading.Lock()  # another thread of the parent may have held the old one
         if self._session is not None:
@@ -124,7 +124,7 @@ def connect(address: str | None = None, *, timeout: float = 30.0) -> Client:
 
 def _after_fork() -> None:
     for client in list(_clients):
-        client._forked()  # noqa: SLF001  # the hook and the class are one mechanism
+        client.forked()
 
 
 os.register_at_fork(after_in_child=_after_fork)

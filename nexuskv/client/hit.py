@@ -54,19 +54,21 @@ class Page:
 
     def __getitem__(self, name: str) -> Array:
         self._hit.check()
-        return self._segment.tensor(name)[self._slot]
+        return self._segment.tensor(name, self._slot)
 
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes of the page, uint8[page_bytes], read-only."""
         self._hit.check()
-        return self._segment.pages[self._slot]
+        return self._segment.page(self._slot)
 
 
 class Hit:
     """A sequence of pinned pages: `keys[start]` to `keys[stop - 1]`. Close it as soon as the pages are read."""
 
-    def __init__(self, session: Session, descriptor: Descriptor, keys: Sequence[bytes], parts: list[Part]) -> None:
+    def __init__(
+        self, session: Session, descriptor: Descriptor, keys: Sequence[bytes], parts: list[Part]
+    ) -> None:
         self._session = session
         self._descriptor = descriptor
         self._keys = keys
@@ -116,7 +118,8 @@ class Hit:
         self.check()
         segments, length = self._session.readable, self._descriptor.page_bytes
         return [
-            Handle(h >> SLOT_BITS, (h & SLOT_MASK) * segments[h >> SLOT_BITS].slot_bytes, length) for h in self._handles
+            Handle(h >> SLOT_BITS, (h & SLOT_MASK) * segments[h >> SLOT_BITS].slot_bytes, length)
+            for h in self._handles
         ]
 
     def check(self) -> None:
@@ -147,4 +150,6 @@ class Hit:
     def __del__(self) -> None:
         if self._open and self._hits and self._session.alive:
             self._session.orphan(m.Release(0, self._hits))
-            warnings.warn("a hit was dropped without close(): use it in a with", ResourceWarning, source=self)
+            warnings.warn(
+                "a hit was dropped without close(): use it in a with", ResourceWarning, 2, source=self
+            )

@@ -28,7 +28,13 @@ class WritablePage:
     __slots__ = ("_place", "_reservation", "_segment", "_slot", "key", "position")
 
     def __init__(
-        self, reservation: Reservation, place: int, key: bytes, position: int, segment: MappedSegment, slot: int
+        self,
+        reservation: Reservation,
+        place: int,
+        key: bytes,
+        position: int,
+        segment: MappedSegment,
+        slot: int,
     ) -> None:
         self._reservation = reservation
         self._place = place
@@ -40,13 +46,13 @@ class WritablePage:
     def __getitem__(self, name: str) -> Array:
         """The tensor `name`, writable until the page is committed."""
         self._reservation.check(self._place)
-        return self._segment.tensor(name)[self._slot]
+        return self._segment.tensor(name, self._slot)
 
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes of the page, uint8[page_bytes], writable until the page is committed."""
         self._reservation.check(self._place)
-        return self._segment.pages[self._slot]
+        return self._segment.page(self._slot)
 
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
@@ -67,7 +73,7 @@ class Reservation:
         """Pages that somebody else is writing now."""
 
     def extend(self, arena: int, keys: list[bytes], parent: bytes, offset: int) -> bool:
-        """Asks for the absent pages among `keys`, the first of which stands at `offset` of all. False if some are busy."""
+        """Asks for the absent pages among `keys`, which begin at `offset` of all. False if some are busy."""
         request = m.Reserve(self._session.number(), arena, keys, parent, self._number)
         granted = self._session.call(request, m.Reserved)
         self._number = granted.reservation
@@ -76,7 +82,9 @@ class Reservation:
         for position, handle in zip(granted.positions, granted.handles, strict=True):
             segment = segments[handle >> SLOT_BITS]
             self._pages.append(
-                WritablePage(self, len(self._pages), keys[position], offset + position, segment, handle & SLOT_MASK)
+                WritablePage(
+                    self, len(self._pages), keys[position], offset + position, segment, handle & SLOT_MASK
+                )
             )
         return not granted.busy
 
@@ -137,4 +145,4 @@ class Reservation:
     def __del__(self) -> None:
         if self._open and self._pages and self._session.alive:
             self._session.orphan(m.Abort(0, self._number))
-            warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, source=self)
+            warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 2, self)

@@ -100,7 +100,9 @@ class Session:
     def check(self) -> None:
         """Raises Closed in a forked child."""
         if self.forked:
-            raise Closed("opened before fork(): its pins belong to the parent; match or reserve again in the child")
+            raise Closed(
+                "opened before fork(): its pins belong to the parent; match or reserve again in the child"
+            )
 
     def close(self) -> None:
         """Ends the session: its pins go. Mappings stay as long as arrays on them do."""
@@ -173,7 +175,7 @@ class Session:
             )
         self.close()
         return Disconnected(
-            f"the daemon at {self._path} ended the session ({error or 'end of stream'}): call again, which connects anew"
+            f"the daemon at {self._path} ended the session ({error or 'end of stream'}): the next call connects anew"
         )
 
 
@@ -196,9 +198,12 @@ def _connect(path: Path, timeout: float) -> socket.socket:
 
 def _decode(data: memoryview) -> m.Reply | m.Notice:
     try:
-        return codec.decode_reply(data)
+        message: m.Reply | m.Notice = codec.decode_reply(data)
     except msgspec.DecodeError as error:
-        raise RemoteError(f"the daemon sent what is no message of protocol {m.PROTOCOL_VERSION}: {error}") from error
+        raise RemoteError(
+            f"the daemon sent what is no message of protocol {m.PROTOCOL_VERSION}: {error}"
+        ) from error
+    return message
 
 
 def _error(refusal: m.Refused) -> NexusError:

@@ -1,7 +1,7 @@
 """The contract of a page: what it holds, where in it, how large it is, and how it is found.
 
-Gathers the public names. Knows nothing of processes, sockets or shared memory; it is the part that every engine, the
-daemon and the transports agree on, and it imports nothing of theirs.
+Gathers the public names. Knows nothing of processes, sockets or shared memory: it is what every engine, the daemon and
+the transports agree on, and it imports nothing of theirs.
 """
 
 from nexuskv.contract.checks import MAX_PAGE_BYTES, check_page_limit

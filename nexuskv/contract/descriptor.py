@@ -1,8 +1,8 @@
 """The descriptor: the immutable typed contract of one kind of state.
 
-Owns the fields that every kind has and what is derived from them. Knows no kind: a kind is a tagged subclass that says
-which roles it needs, which axes each role has and how its tensors interleave (`kinds`). What makes a descriptor valid is
-in `checks`, how it becomes bytes in `canonical` and `codec`.
+Owns the fields that every kind has and what is derived from them. Knows no kind: a kind is a tagged subclass that
+says which roles it needs, which axes each role has and how its tensors interleave (`kinds`). What makes a descriptor
+valid is in `checks`, how it becomes bytes in `canonical` and `codec`.
 """
 
 from functools import cached_property
@@ -11,31 +11,38 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from nexuskv.contract import checks, placement
+from nexuskv.contract import checks, faults, placement
 from nexuskv.contract.canonical import canonical_bytes, canonical_fields
-from nexuskv.contract.placement import PageLayout
+from nexuskv.contract.placement import BoundTensor, PageLayout
 from nexuskv.contract.reuse import AllPages, Reuse
-from nexuskv.contract.tensors import Dims, Layout, Name, Quantization, Size, TensorSpec
+from nexuskv.contract.tensors import LAYERS, Dims, Layout, Name, Quantization, Size, TensorSpec
 from nexuskv.contract.vocabulary import Arrangement, EngineFamily, Flag, Granularity, Role, Scheme
 
 DIGEST_BYTES: Final = 32
 _DIGEST_MAGIC: Final = b"nexuskv-descriptor-v1"
-_NOT_PHYSICAL: Final = ("descriptor_id", "engine_family", "compatibility_flags")
+_NOT_PHYSICAL: Final = ("descriptor_id", "engine_family", "granularity", "compatibility_flags")
 
-DescriptorId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": checks.ID_PATTERN})]
+DescriptorId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{checks.ID}$"})]
 
 
 class Descriptor(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="semantic_type", dict=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="semantic_type",
+    dict=True,
 ):
-    """Fields of every kind. Build one with a kind's constructor, or decode one; raises DescriptorError either way."""
+    """The fields of every kind; a kind's constructor builds one, `decode` reads one. DescriptorError either way."""
 
     axes: ClassVar[dict[Role, tuple[str, ...]]]
-    """Roles that the kind needs, once each, and their axes after an optional leading `layers`, in NHD order."""
+    """The roles that the kind needs, once each, with their axes in NHD order, an optional leading `layers` apart."""
     interleaved_axes: ClassVar[tuple[str, ...]]
     """Leading axes that have one unit of all tensors for each index when the arrangement is interleaved."""
     schemes: ClassVar[frozenset[Scheme]]
+    """How the kind may be quantised."""
     reuse_rules: ClassVar[tuple[type[Reuse], ...]]
+    """Which rules can make a prefix of the kind restorable."""
 
     descriptor_id: DescriptorId
     engine_family: EngineFamily
@@ -48,10 +55,11 @@ class Descriptor(
     reuse: Reuse = AllPages()
 
     def __post_init__(self) -> None:
-        checks.normalise(self)
+        faults.hold_to_types(self)
         msgspec.structs.force_setattr(self, "dims", Dims(self.dims))
         checks.check(self)
-        checks.declare_stride(self, self.stride_bytes)
+        layout = msgspec.structs.replace(self.layout, stride_bytes=self.stride_bytes)
+        msgspec.structs.force_setattr(self, "layout", layout)
 
     @property
     def semantic_type(self) -> str:
@@ -60,23 +68,35 @@ class Descriptor(
 
     @property
     def page_tokens(self) -> int:
+        """Tokens of a page, or between two checkpoints."""
         return self.layout.page_tokens
 
     @property
     def page_bytes(self) -> int:
+        """Bytes of a page, alignment between its tensors included."""
         return self.page_layout.nbytes
 
     @property
     def bytes_per_token(self) -> float:
-        """Page bytes over page tokens; for a checkpoint, its size spread over the tokens between two of them."""
+        """Page bytes over page tokens; of a checkpoint, its size spread over the tokens between two of them."""
         return self.page_bytes / self.page_tokens
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Every name that a shape may use, with its number."""
+        return {**self.dims, "page_tokens": self.page_tokens}
+
+    @property
+    def shared_axes(self) -> tuple[str, ...]:
+        """The interleaved axes that this descriptor has: it may be of one layer."""
+        return tuple(axis for axis in self.interleaved_axes if axis in self.sizes)
+
     @cached_property
-    def bound_tensors(self) -> tuple[placement.BoundTensor, ...]:
+    def bound_tensors(self) -> tuple[BoundTensor, ...]:
         """The tensors with numbers for their axes."""
-        sizes = checks.sizes(self)
+        sizes = self.sizes
         return tuple(
-            placement.BoundTensor(spec.name, spec.role, spec.dtype, tuple(sizes[axis] for axis in spec.shape))
+            BoundTensor(spec.name, spec.role, spec.dtype, tuple(sizes[axis] for axis in spec.shape))
             for spec in self.tensor_specs
         )
 
@@ -85,25 +105,26 @@ class Descriptor(
         """Where each tensor lies in a page."""
         if self.layout.arrangement is Arrangement.SEPARATE:
             return placement.separate(self.bound_tensors)
-        return placement.interleaved(self.bound_tensors, len(checks.shared_axes(self)))
+        return placement.interleaved(self.bound_tensors, len(self.shared_axes))
 
     @property
     def stride_bytes(self) -> int:
-        """Bytes of one layer of a page, all tensors together: 2 * S * H_kv * D * b for MHA.
+        """Bytes of one layer of a page, all its tensors: 2 * S * H_kv * D * b for MHA.
 
-        Interleaved, this is the distance between two layers; separate, alignment padding is not counted.
+        Interleaved, it is the distance between two layers; separate, alignment between tensors is not counted.
         """
-        layers = self.dims.get("layers", 1)
+        layers = self.dims.get(LAYERS, 1)
         if self.layout.arrangement is Arrangement.SEPARATE:
             return sum(tensor.nbytes for tensor in self.bound_tensors) // layers
         return self.page_bytes // layers
 
     @cached_property
     def digest(self) -> bytes:
-        """BLAKE2b-256 of "nexuskv-descriptor-v1" and the canonical bytes of the physical contract.
+        """BLAKE2b-256 of "nexuskv-descriptor-v1" followed by the canonical bytes of the physical contract.
 
-        The id, the engine family and the compatibility flags stay out: they change no byte of a page, so engines of
-        two families find each other's pages. `reuse` is in, because it decides which pages make a prefix.
+        That is the canonical map without descriptor_id, engine_family, granularity and compatibility_flags. These
+        change no byte of a page, so engines of two families that agree on all else find each other's pages. `reuse`
+        is part of it because it decides which pages make a prefix; `layout.stride_bytes` always has its number.
         """
         fields = canonical_fields(self)
         for name in _NOT_PHYSICAL:

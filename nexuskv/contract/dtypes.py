@@ -1,12 +1,12 @@
 """The element types of a tensor and how each is stored.
 
 Owns the list of dtypes, their width and the numpy type of a view. Knows nothing of tensors or quantisation. All are
-little-endian, as every supported host is. `int4` is packed two an element byte, low nibble first, so a view shows the
-packed bytes: dtype uint8, last axis halved.
+little-endian, as every supported host is. `int4` is packed two a byte, the element of the lower index in the low
+nibble, and numpy has no such type: a view shows the packed bytes as uint8, its last axis halved.
 """
 
 from enum import StrEnum
-from types import MappingProxyType
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -27,9 +27,14 @@ class DType(StrEnum):
     UINT32 = "uint32"
 
     @property
-    def storage(self) -> np.dtype:
+    def storage(self) -> np.dtype[Any]:
         """Numpy type of a view on the stored bytes."""
         return _STORAGE[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one item of `storage`."""
+        return _STORAGE[self].itemsize
 
     @property
     def packed(self) -> int:
@@ -37,17 +42,15 @@ class DType(StrEnum):
         return 2 if self is DType.INT4 else 1
 
 
-_STORAGE = MappingProxyType(
-    {
-        DType.FLOAT32: np.dtype("<f4"),
-        DType.FLOAT16: np.dtype("<f2"),
-        DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-        DType.FLOAT8_E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
-        DType.FLOAT8_E5M2: np.dtype(ml_dtypes.float8_e5m2),
-        DType.INT8: np.dtype("i1"),
-        DType.UINT8: np.dtype("u1"),
-        DType.INT4: np.dtype("u1"),
-        DType.INT32: np.dtype("<i4"),
-        DType.UINT32: np.dtype("<u4"),
-    }
-)
+_STORAGE: Final[dict[DType, np.dtype[Any]]] = {
+    DType.FLOAT32: np.dtype("<f4"),
+    DType.FLOAT16: np.dtype("<f2"),
+    DType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    DType.FLOAT8_E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.FLOAT8_E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.INT8: np.dtype("i1"),
+    DType.UINT8: np.dtype("u1"),
+    DType.INT4: np.dtype("u1"),
+    DType.INT32: np.dtype("<i4"),
+    DType.UINT32: np.dtype("<u4"),
+}

@@ -7,8 +7,8 @@ Owns the hash chain and its byte encoding. Knows nothing of descriptors but thei
     key i = BLAKE2b-256( key i-1 | token i*S .. token i*S + S-1 )
 
 Lengths and tokens are unsigned 32-bit little-endian; strings are UTF-8; hashes are 32 bytes, unkeyed, without salt or
-personalisation. A length before each part keeps ("ab", "c") and ("a", "bc") apart. Tokens that do not fill a page have
-no key. A page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
+personalisation. A length before each part keeps ("ab", "c") and ("a", "bc") apart. Tokens that do not fill a page
+have no key. A page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
 """
 
 import sys
@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nexuskv.errors import LocalError
 
@@ -26,43 +27,60 @@ MAX_TOKEN_ID: Final = 2**32 - 1
 _ROOT_MAGIC: Final = b"nexuskv-chain-v1"
 _TOKEN_BYTES: Final = 4
 
-TokenIds: TypeAlias = "Iterable[int] | np.ndarray[Any, Any] | bytes | bytearray | memoryview"
-"""Integers, an integer array of one dimension, or bytes that already are u32 little-endian."""
+TokenIds: TypeAlias = "Iterable[int] | NDArray[Any] | bytes | bytearray | memoryview"
+"""Integers, an integer array of one dimension (numpy, array.array, torch), or bytes that are u32 little-endian."""
 
 
 def chain_root(digest: bytes, model: str, tenant: str, salt: str) -> bytes:
-    """Parent of the first page: 32 bytes that keep descriptors, model revisions, tenants and salts apart."""
-    if len(digest) != KEY_BYTES:
-        raise LocalError(f"a descriptor digest has {KEY_BYTES} bytes, not {len(digest)}; pass descriptor.digest")
+    """Parent of the first page: 32 bytes that keep contracts, model revisions, tenants and salts apart.
+
+    `digest` is the descriptor's. Raises LocalError.
+    """
+    _check_length("digest", digest, "descriptor.digest")
     chain = blake2b(_ROOT_MAGIC, digest_size=KEY_BYTES)
-    for part in (digest, model.encode(), tenant.encode(), salt.encode()):
+    for part in (digest, _utf8("model", model), _utf8("tenant", tenant), _utf8("salt", salt)):
         chain.update(len(part).to_bytes(4, "little"))
         chain.update(part)
     return chain.digest()
 
 
 def page_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]:
-    """Keys of the full pages of `token_ids`, each chained to the one before; the first to `root`."""
+    """Keys of the full pages of `token_ids`, the first chained to `root` and each other one to its predecessor.
+
+    `root` is a chain root, or the key of the page before. Raises LocalError that names the first bad id.
+    """
+    _check_length("root", root, "chain_root(...) or the key of the page before")
     if page_tokens < 1:
         raise LocalError(f"page_tokens is {page_tokens}; it must be 1 or more")
-    tokens = _encode(token_ids)
+    tokens = _u32(token_ids)
     step = _TOKEN_BYTES * page_tokens
-    keys, parent = [], root
+    keys: list[bytes] = []
+    parent = root
     for start in range(0, len(tokens) - step + 1, step):
         parent = blake2b(parent + tokens[start : start + step], digest_size=KEY_BYTES).digest()
         keys.append(parent)
     return keys
 
 
-def _encode(token_ids: TokenIds) -> bytes:
+def _u32(token_ids: TokenIds) -> bytes:
     """The ids as consecutive u32 little-endian."""
-    if isinstance(token_ids, array | np.ndarray) or hasattr(token_ids, "__array__"):
+    if isinstance(token_ids, bytes | bytearray) or _is_raw(token_ids):
+        return _from_bytes(bytes(token_ids))
+    if isinstance(token_ids, array | memoryview) or hasattr(token_ids, "__array__"):
         return _from_array(np.asarray(token_ids))
-    if isinstance(token_ids, bytes | bytearray | memoryview):
-        return _from_buffer(memoryview(token_ids))
-    ids = token_ids if isinstance(token_ids, list | tuple) else list(token_ids)
+    if not isinstance(token_ids, Iterable):
+        raise LocalError(f"token_ids is {token_ids!r}; pass the ids of one sequence")
+    return _from_integers(list(token_ids))
+
+
+def _is_raw(token_ids: TokenIds) -> bool:
+    """Whether a memoryview shows bytes; one of another format is an array like any other."""
+    return isinstance(token_ids, memoryview) and token_ids.format == "B"
+
+
+def _from_integers(ids: list[Any]) -> bytes:
     try:
-        encoded = array("I", ids)
+        encoded = array("I", ids)  # the quickest checked conversion that Python has
     except (OverflowError, TypeError):
         _refuse_first_bad(ids)
     if sys.byteorder == "big":
@@ -70,34 +88,43 @@ def _encode(token_ids: TokenIds) -> bytes:
     return encoded.tobytes()
 
 
-def _from_array(ids: np.ndarray[Any, Any]) -> bytes:
+def _from_bytes(data: bytes) -> bytes:
+    if len(data) % _TOKEN_BYTES:
+        raise LocalError(f"token_ids has {len(data)} bytes; u32 little-endian ids come in multiples of 4")
+    return data
+
+
+def _from_array(ids: NDArray[Any]) -> bytes:
     if ids.ndim != 1:
         raise LocalError(f"token_ids has {ids.ndim} dimensions; pass the one-dimensional ids of one sequence")
     if ids.size and ids.dtype.kind not in "iu":
         raise LocalError(f"token_ids has dtype {ids.dtype}; token ids are integers")
-    bad = (ids < 0) | (ids > MAX_TOKEN_ID) if ids.dtype.kind == "i" or ids.dtype.itemsize > 4 else None
-    if bad is not None and bad.any():
-        _refuse(int(bad.argmax()), ids[bad.argmax()])
+    bad = (ids < 0) | (ids > MAX_TOKEN_ID)
+    if bad.any():
+        _refuse(int(bad.argmax()), int(ids[bad.argmax()]))
     return ids.astype("<u4").tobytes()
 
 
-def _from_buffer(buffer: memoryview) -> bytes:
-    """Bytes are taken as u32 already; a typed memoryview is an array like any other."""
-    if buffer.format != "B":
-        return _from_array(np.asarray(buffer))
-    if buffer.nbytes % _TOKEN_BYTES:
-        raise LocalError(f"token_ids has {buffer.nbytes} bytes; u32 little-endian ids need a multiple of 4")
-    return buffer.tobytes()
-
-
-def _refuse_first_bad(ids: "list[Any] | tuple[Any, ...]") -> NoReturn:
+def _refuse_first_bad(ids: list[Any]) -> NoReturn:
     for position, token in enumerate(ids):
         try:
             array("I", (token,))
         except (OverflowError, TypeError):
             _refuse(position, token)
-    raise AssertionError("an array of ids failed although each id alone does not")
+    raise AssertionError("the ids failed together although each alone does not")
 
 
 def _refuse(position: int, token: object) -> NoReturn:
     raise LocalError(f"token_ids[{position}] is {token!r}; token ids are integers from 0 to {MAX_TOKEN_ID}")
+
+
+def _check_length(name: str, value: bytes, source: str) -> None:
+    if len(value) != KEY_BYTES:
+        raise LocalError(f"{name} has {len(value)} bytes, not {KEY_BYTES}; pass {source}")
+
+
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise LocalError(f"{name} is {text!r}; pass text that UTF-8 can hold") from None

@@ -1,21 +1,22 @@
 """Where each tensor lies inside a page, and how large pages and their slots are.
 
-Owns offsets, strides and sizes, all derived. Knows nothing of kinds, arenas or shared memory: it turns tensor specs
-with bound dimensions into places, and a place with a buffer into a numpy view.
+Owns offsets, strides and sizes, all derived. Knows nothing of kinds, arenas or shared memory: it turns tensors with
+numbers for axes into places, and a place with a buffer into a numpy view.
 
     separate      each tensor whole, beginning at a multiple of 64 B
                   | K: layer 0, layer 1, ... | pad | V: layer 0, layer 1, ... |
 
-    interleaved   one unit for every index of the kind's interleaved axes, the tensors one after another in it
-                  | K layer 0 | V layer 0 | K layer 1 | V layer 1 | ...          (MHA: a unit a layer)
-                  | c_KV | k_R | c_KV | k_R | ...                                (MLA: a unit a layer and token)
+    interleaved   one unit for every index of the kind's interleaved axes, in it the tensors one after another
+                  | K layer 0 | V layer 0 | K layer 1 | V layer 1 | ...         MHA: a unit a layer
+                  | c_KV | k_R | c_KV | k_R | ...                               MLA: a unit a layer and token
 
-In a unit, tensors are aligned to their own element, as a C struct is: kernels fix such layouts to the byte.
+In a unit, tensors are aligned to their own element and the unit to its largest one, as in a C struct: kernels fix
+such layouts to the byte. A page begins at a multiple of 64 B, and nothing pads its end.
 """
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,29 +26,31 @@ from nexuskv.contract.vocabulary import Role
 
 TENSOR_ALIGNMENT: Final = 64
 _PAGED_SLOTS_FROM: Final = 16 * 1024
-_PAGED_SLOT: Final = 4096
+_MEMORY_PAGE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """One tensor of a page: bytes from the page's start, numpy type of the view, shape and byte strides."""
+    """One tensor of a page: bytes from the page's start, numpy type of the view, shape and strides in bytes."""
 
     name: str
     role: Role
     offset: int
     nbytes: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def view(self, buffer: memoryview | bytes | bytearray | NDArray[np.uint8], start: int = 0) -> NDArray:
-        """The tensor in the page that begins at byte `start` of `buffer`; no copy, alive as long as the buffer."""
+    def view(
+        self, buffer: memoryview | bytes | bytearray | NDArray[np.uint8], start: int = 0
+    ) -> NDArray[Any]:
+        """The tensor in the page that begins at byte `start` of `buffer`; no copy, and it keeps `buffer` alive."""
         return np.ndarray(self.shape, self.dtype, buffer, start + self.offset, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """All tensors of a page in the order of the descriptor; `nbytes` counts inner padding, and no trailing one."""
+    """The tensors of a page in the descriptor's order; `nbytes` is where the last byte of any of them ends."""
 
     nbytes: int
     tensors: tuple[TensorPlace, ...]
@@ -55,7 +58,7 @@ class PageLayout:
 
 @dataclass(frozen=True, slots=True)
 class BoundTensor:
-    """A tensor whose axes have numbers."""
+    """A tensor whose axes have numbers; `shape` counts elements, `stored_shape` items of the stored type."""
 
     name: str
     role: Role
@@ -64,58 +67,57 @@ class BoundTensor:
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """Shape of the numpy view: as `shape`, the last axis divided where elements are packed."""
         packed = self.dtype.packed
         return self.shape if packed == 1 else (*self.shape[:-1], self.shape[-1] // packed)
 
     @property
     def nbytes(self) -> int:
-        return prod(self.stored_shape) * self.dtype.storage.itemsize
+        return prod(self.stored_shape) * self.dtype.itemsize
+
+    def at(self, offset: int, strides: tuple[int, ...]) -> TensorPlace:
+        """Its place at `offset` with `strides`."""
+        dtype = self.dtype.storage
+        return TensorPlace(self.name, self.role, offset, self.nbytes, dtype, self.stored_shape, strides)
 
 
 def separate(tensors: tuple[BoundTensor, ...]) -> PageLayout:
     """Each tensor whole and C-contiguous, at a multiple of 64 B."""
-    places, end = [], 0
+    places: list[TensorPlace] = []
+    end = 0
     for tensor in tensors:
-        offset = round_up(end, TENSOR_ALIGNMENT)
-        strides = _strides(tensor.stored_shape, tensor.dtype.storage.itemsize)
-        places.append(_place(tensor, offset, strides))
+        offset = _round_up(end, TENSOR_ALIGNMENT)
+        places.append(tensor.at(offset, _strides(tensor.stored_shape, tensor.dtype.itemsize)))
         end = offset + tensor.nbytes
     return PageLayout(end, tuple(places))
 
 
 def interleaved(tensors: tuple[BoundTensor, ...], outer: int) -> PageLayout:
-    """Units of all tensors, one for every index of the first `outer` axes, which all tensors share."""
-    offsets, end = [], 0
+    """Units of all tensors, one for every index of their first `outer` axes, which all of them share."""
+    offsets: list[int] = []
+    end = 0
     for tensor in tensors:
-        offsets.append(round_up(end, tensor.dtype.storage.itemsize))
+        offsets.append(_round_up(end, tensor.dtype.itemsize))
         end = offsets[-1] + tensor.nbytes // prod(tensor.shape[:outer])
-    unit = round_up(end, max(tensor.dtype.storage.itemsize for tensor in tensors))
-    outer_shape = tensors[0].shape[:outer]
-    outer_strides = _strides(outer_shape, unit)
-    places = (
-        _place(tensor, offset, outer_strides + _strides(tensor.stored_shape[outer:], tensor.dtype.storage.itemsize))
+    unit = _round_up(end, max(tensor.dtype.itemsize for tensor in tensors))
+    units = tensors[0].shape[:outer]
+    places = tuple(
+        tensor.at(
+            offset, _strides(units, unit) + _strides(tensor.stored_shape[outer:], tensor.dtype.itemsize)
+        )
         for tensor, offset in zip(tensors, offsets, strict=True)
     )
-    return PageLayout(prod(outer_shape) * unit, tuple(places))
+    return PageLayout(prod(units) * unit, places)
 
 
 def slot_bytes(page_bytes: int) -> int:
     """Bytes of the slot that holds a page: a multiple of 4 KiB from 16 KiB on, else of 64 B."""
-    return round_up(page_bytes, _PAGED_SLOT if page_bytes >= _PAGED_SLOTS_FROM else TENSOR_ALIGNMENT)
+    return _round_up(page_bytes, _MEMORY_PAGE if page_bytes >= _PAGED_SLOTS_FROM else TENSOR_ALIGNMENT)
 
 
-def round_up(value: int, multiple: int) -> int:
-    """The least multiple of `multiple` that is not below `value`."""
+def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _place(tensor: BoundTensor, offset: int, strides: tuple[int, ...]) -> TensorPlace:
-    return TensorPlace(
-        tensor.name, tensor.role, offset, tensor.nbytes, tensor.dtype.storage, tensor.stored_shape, strides
-    )
-
-
 def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
-    """C-order byte strides of an array whose innermost items are `item` bytes apart."""
+    """C-order strides of an array whose neighbours on the last axis are `item` bytes apart."""
     return tuple(item * prod(shape[axis + 1 :]) for axis in range(len(shape)))

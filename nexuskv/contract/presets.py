@@ -1,7 +1,7 @@
 """Named descriptors of published models.
 
-Owns their geometry and its sources. Knows nothing of who uses them: an engine with other page sizes or element types
-builds its own with the constructors.
+Owns their geometry and its sources. Knows nothing of who uses them: an engine with other page sizes or element
+types builds its own with the constructors.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from nexuskv.contract.kinds import mamba2, mha, mla
 LLAMA_3_8B: Final = mha(
     "llama-3-8b-page16", layers=32, kv_heads=8, head_dim=128, dtype="bfloat16", engine_family="VLLM"
 )
-"""meta-llama/Meta-Llama-3-8B, config.json: 32 layers, 8 key-value heads, hidden size 4096 / 32 heads = 128."""
+"""meta-llama/Meta-Llama-3-8B, config.json: 32 layers, 8 key-value heads, 4096 / 32 heads = 128."""
 
 QWEN2_5_7B: Final = mha(
     "qwen2.5-7b-page16", layers=28, kv_heads=4, head_dim=128, dtype="bfloat16", engine_family="VLLM"
@@ -33,8 +33,9 @@ MAMBA2_2_7B: Final = mamba2(
     dtype="bfloat16",
     engine_family="VLLM",
 )
-"""state-spaces/mamba2-2.7b, config.json: 64 layers, d_model 2560; the rest are the defaults of mamba_ssm's Mamba2:
-expand 2 (d_inner 5120, 80 heads of 64), d_state 128, 1 group, d_conv 4, and a snapshot every chunk of 256 tokens."""
+"""state-spaces/mamba2-2.7b, config.json: 64 layers, d_model 2560. The rest are defaults of mamba_ssm's Mamba2:
+expand 2 (d_inner 5120, 80 heads of 64), d_state 128, 1 group, d_conv 4, both states in the model's dtype; here with
+a snapshot every chunk of 256 tokens."""
 
 PRESETS: Final[Mapping[str, Descriptor]] = MappingProxyType(
     {preset.descriptor_id: preset for preset in (LLAMA_3_8B, QWEN2_5_7B, DEEPSEEK_V3, MAMBA2_2_7B)}

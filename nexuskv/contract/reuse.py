@@ -1,15 +1,16 @@
 """Which pages make a prefix restorable: the reuse rule of a descriptor, and its answer for what is present.
 
-Owns the three rules and one pure function. Knows nothing of entries, arenas or pins: the daemon tells it what is
-present, page by page, and learns which pages a reader needs.
+Owns the three rules and one pure function. Knows nothing of entries, arenas or pins: the caller says page by page
+what is present, and learns which pages a reader needs.
 """
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterable
+from typing import assert_never
 
 import msgspec
 
-from nexuskv.errors import DescriptorError
+from nexuskv.contract.faults import hold_to_types
+from nexuskv.contract.tensors import Size, check_size
 
 _PRESENT, _ABSENT = b"\x01", b"\x00"
 
@@ -27,38 +28,41 @@ class LastCheckpoint(
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="WINDOW", tag_field="rule"):
     """Sliding-window attention: a boundary needs the pages that hold the last `tokens` tokens before it."""
 
-    tokens: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})]
+    tokens: Size
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise DescriptorError("tokens", f"a window of {self.tokens} tokens; it must be 1 or more")
+        hold_to_types(self)
+        check_size("tokens", self.tokens)
 
 
 Reuse = AllPages | LastCheckpoint | Window
 
 
-def usable(reuse: Reuse, present: Sequence[bool], page_tokens: int) -> range:
-    """Pages that make the longest restorable boundary; the boundary is the range's stop, empty when there is none.
+def usable(reuse: Reuse, present: Iterable[bool], page_tokens: int) -> range:
+    """Pages that make the longest restorable boundary; it lies at the range's stop, and is none for an empty range.
 
-    `present[i]` says whether page i, of `page_tokens` tokens, is resident. O(len(present)).
+    `present` says for each page of `page_tokens` tokens, from the first on, whether it is resident. O(pages).
     """
-    pages = bytes(present)
+    pages = bytes(map(bool, present))
     match reuse:
         case AllPages():
-            return range(_leading(pages))
+            absent = pages.find(_ABSENT)
+            return range(len(pages) if absent < 0 else absent)
         case LastCheckpoint():
             last = pages.rfind(_PRESENT)
             return range(max(last, 0), last + 1)
-        case Window(tokens=tokens):
-            return _windowed(pages, -(-tokens // page_tokens))
+        case Window():
+            return _last_run(pages, -(-reuse.tokens // page_tokens))
+        case _:
+            assert_never(reuse)
 
 
-def _windowed(pages: bytes, needed: int) -> range:
-    """The last run of `needed` present pages, or the leading run where even that is shorter than the window."""
-    start = pages.rfind(_PRESENT * needed)
-    return range(_leading(pages)) if start < 0 else range(start, start + needed)
-
-
-def _leading(pages: bytes) -> int:
-    first_absent = pages.find(_ABSENT)
-    return len(pages) if first_absent < 0 else first_absent
+def _last_run(pages: bytes, needed: int) -> range:
+    """End of the last run of `needed` present pages; the leading run may be shorter, as nothing precedes it."""
+    stop = len(pages)
+    while stop > 0:
+        start = pages.rfind(_ABSENT, 0, stop) + 1
+        if stop - start >= needed or start == 0:
+            return range(max(start, stop - needed), stop)
+        stop = start - 1
+    return range(0)

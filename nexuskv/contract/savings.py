@@ -11,13 +11,13 @@ from nexuskv.contract.descriptor import Descriptor
 def saving(reference: Descriptor, candidate: Descriptor, *, candidate_bits: float | None = None) -> float:
     """Share of the reference's bits a token that the candidate does without: 0.9 is a tenth of the size.
 
-    `candidate_bits` replaces the width of the candidate's elements, for caches whose average width no dtype has
-    (DeepSeek-V2 stores 6 bits, arXiv 2405.04434, section 3.2.3). Padding is not counted.
+    `candidate_bits` replaces the width of the candidate's elements, for caches whose mean width no dtype has:
+    DeepSeek-V2 stores 6 bits (arXiv 2405.04434, section 3.2.3). Alignment is not counted.
     """
-    return 1 - bits_per_token(candidate, candidate_bits) / bits_per_token(reference)
+    return 1 - _bits_per_token(candidate, candidate_bits) / _bits_per_token(reference)
 
 
-def bits_per_token(descriptor: Descriptor, element_bits: float | None = None) -> float:
+def _bits_per_token(descriptor: Descriptor, element_bits: float | None = None) -> float:
     """Bits of all tensors a token, each element taken as stored or as `element_bits` wide."""
     if element_bits is None:
         bits: float = 8 * sum(tensor.nbytes for tensor in descriptor.bound_tensors)

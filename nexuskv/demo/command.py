@@ -82,7 +82,8 @@ def _advance(progress: Progress, task: Any) -> Advance:
 
 def _progress(*, quiet: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
 
 @contextmanager

@@ -12,10 +12,9 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import IO
 
+import nexuskv
 from nexuskv.client.cache import Cache
 from nexuskv.client.hit import Hit
-
-import nexuskv
 from nexuskv.contract import Descriptor, from_json
 from nexuskv.demo.pattern import Pattern
 from nexuskv.demo.residence import Witness, private_bytes

@@ -126,7 +126,9 @@ class EngineProcess:
             said = None
         if isinstance(said, answer):
             return said
-        raise DemoFailed(f"{self.name} {said.sentence if isinstance(said, Failed) else 'ended unexpectedly'}")
+        raise DemoFailed(
+            f"{self.name}: {said.sentence if isinstance(said, Failed) else 'ended unexpectedly'}"
+        )
 
     def kill(self) -> None:
         """SIGKILL: no handler, no goodbye to the daemon. Does nothing the second time."""

@@ -6,12 +6,13 @@ Owns which figures are shown and their wording. Knows nothing of how they came a
 from collections.abc import Callable
 
 import msgspec
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from nexuskv.demo.ideal import Survey
 from nexuskv.demo.scale import Plan
-from nexuskv.demo.tally import Figures, Latency, Tally
+from nexuskv.demo.tally import Figures, Tally
 from nexuskv.protocol.messages import ArenaStats
 from nexuskv.quantity import format_size
 
@@ -73,8 +74,16 @@ class Report(msgspec.Struct, frozen=True):
         cls, survey: Survey, plan: Plan, tallies: tuple[Tally, Tally, Tally], after: Aftermath, seconds: float
     ) -> "Report":
         a, b, c = tallies
-        figures = [tally.figures() for tally in (a, b, a + b, c)]
-        return cls(seconds, survey.hit_rate, Scale.of(plan), *figures, after)
+        return cls(
+            seconds=seconds,
+            ideal_hit_rate=survey.hit_rate,
+            scale=Scale.of(plan),
+            engine_a=a.figures(),
+            engine_b=b.figures(),
+            served=(a + b).figures(),
+            engine_c=c.figures(),
+            after_kill=after,
+        )
 
 
 Row = tuple[str, Callable[[Figures], str]]
@@ -83,14 +92,16 @@ ROWS: tuple[Row, ...] = (
     ("requests", lambda f: f"{f.requests:,}"),
     ("prompt tokens", lambda f: f"{f.tokens:,}"),
     ("tokens reused", lambda f: f"{f.tokens_reused:,}"),
-    ("hit rate (blocks)", lambda f: f"{f.hit_rate:.1%}"),
-    ("an unlimited cache's hit rate", lambda f: f"{f.ideal_hit_rate:.1%}"),
-    ("bytes shared, read in place", lambda f: format_size(f.bytes_read_in_place)),
-    ("bytes copied by a hit", lambda f: format_size(f.bytes_copied)),
-    ("private memory grew by", lambda f: format_size(f.private_bytes_grown)),
-    ("bytes stored", lambda f: format_size(f.bytes_stored)),
-    ("match, p50 / p99", lambda f: _latency(f.match)),
-    ("reserve + commit, p50 / p99", lambda f: _latency(f.reserve_commit)),
+    ("hit rate, in blocks", lambda f: f"{f.hit_rate:.1%}"),
+    ("unlimited cache, hit rate", lambda f: f"{f.ideal_hit_rate:.1%}"),
+    ("shared in place", lambda f: format_size(f.bytes_read_in_place)),
+    ("copied by a hit", lambda f: format_size(f.bytes_copied)),
+    ("private memory grew", lambda f: format_size(f.private_bytes_grown)),
+    ("stored", lambda f: format_size(f.bytes_stored)),
+    ("match, p50", lambda f: _microseconds(f.match.p50_us)),
+    ("match, p99", lambda f: _microseconds(f.match.p99_us)),
+    ("reserve+commit, p50", lambda f: _microseconds(f.reserve_commit.p50_us)),
+    ("reserve+commit, p99", lambda f: _microseconds(f.reserve_commit.p99_us)),
 )
 
 
@@ -108,9 +119,9 @@ def print_scale(console: Console, survey: Survey, plan: Plan) -> None:
 
 def print_report(console: Console, report: Report) -> None:
     """Prints the table, and what the columns mean."""
-    table = Table(title=f"One daemon, three engine processes, {report.seconds:.1f} s")
-    table.add_column("")
-    for heading in ("A", "B", "A and B", "C, after kill -9 of A and B"):
+    table = Table(title=f"One daemon, three engine processes, {report.seconds:.1f} s", box=SIMPLE)
+    table.add_column("", no_wrap=True)
+    for heading in ("engine A", "engine B", "A and B", "kill -9, then C"):
         table.add_column(heading, justify="right")
     for name, show in ROWS:
         columns = (report.engine_a, report.engine_b, report.served, report.engine_c)
@@ -133,5 +144,5 @@ def _kept(scale: Scale) -> str:
     return f"{scale.layers} of 32 layers, {scale.kv_heads} of 8 KV heads, {scale.head_dim} of 128 dimensions"
 
 
-def _latency(latency: Latency) -> str:
-    return f"{latency.p50_us:,.0f} / {latency.p99_us:,.0f} us" if latency.p99_us else "-"
+def _microseconds(value: float) -> str:
+    return f"{value:,.0f} us" if value else "-"

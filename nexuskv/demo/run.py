@@ -14,20 +14,19 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
-from nexuskv.client.client import Client
-
 import nexuskv
+from nexuskv.client.client import Client
 from nexuskv.demo.ideal import PrefixTree, Survey
 from nexuskv.demo.processes import DaemonProcess, DemoFailed, EngineProcess
 from nexuskv.demo.report import Aftermath, Report
-from nexuskv.demo.scale import Plan
+from nexuskv.demo.scale import SPARE_BLOCKS, Plan
 from nexuskv.demo.tally import Tally
 from nexuskv.demo.trace import TraceRequest
 from nexuskv.demo.wire import Abandon, Hold, Holding, Recall, Serve, Served
 from nexuskv.protocol.messages import ArenaStats
 
-ABANDONED = tuple(range(2**63 - 8, 2**63))
-"""A prompt of eight blocks that no trace holds: what B is writing when it dies."""
+ABANDONED = tuple(range(2**63 - SPARE_BLOCKS, 2**63))
+"""A prompt that no trace holds: what B is writing when it dies."""
 
 SETTLE_SECONDS = 10.0
 

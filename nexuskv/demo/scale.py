@@ -21,6 +21,8 @@ from nexuskv.quantity import format_size
 LAYERS, HEADS, HEAD_DIM = 32, 8, 128
 MOST_MEMORY = 6 * 2**30
 LEAST_PROMPTS = 4
+SPARE_BLOCKS = 8
+"""Blocks that one engine is writing when it is killed: they take room, and belong to no request."""
 
 
 class TooSmall(LocalError):
@@ -56,17 +58,18 @@ def plan(survey: Survey, memory: int) -> Plan:
     """
     room = memory - memory // 16  # the end of the last segment, and pages on their way
     for layers, heads in _whole_heads():
-        if survey.distinct * _slot(layers, heads, HEAD_DIM) <= room:
+        if (survey.distinct + SPARE_BLOCKS) * _slot(layers, heads, HEAD_DIM) <= room:
             return Plan(layers, heads, HEAD_DIM, memory, fits=True)
     return _smallest(survey, memory, room)
 
 
 def _smallest(survey: Survey, memory: int, room: int) -> Plan:
+    least = LEAST_PROMPTS * survey.longest + SPARE_BLOCKS
     for head_dim in (HEAD_DIM, 64, 32, 16, 8):
-        if LEAST_PROMPTS * survey.longest * _slot(1, 1, head_dim) <= room:
-            fits = survey.distinct * _slot(1, 1, head_dim) <= room
-            return Plan(1, 1, head_dim, memory, fits)
-    need = LEAST_PROMPTS * survey.longest * _slot(1, 1, 8) * 16 // 15
+        slot = _slot(1, 1, head_dim)
+        if least * slot <= room:
+            return Plan(1, 1, head_dim, memory, fits=(survey.distinct + SPARE_BLOCKS) * slot <= room)
+    need = least * _slot(1, 1, 8) * 16 // 15
     raise TooSmall(
         f"{format_size(memory)} of shared memory are too little for prompts of {survey.longest} blocks; give"
         f" at least --memory {format_size(-(-need // 2**20) * 2**20)}, and make /dev/shm as large"

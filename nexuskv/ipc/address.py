@@ -22,7 +22,9 @@ def parse(address: str) -> Path:
     if not colon or scheme != "unix" or not path:
         raise BadRequest(f"socket address {address!r}: write unix:/path/to/socket")
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise BadRequest(f"socket path {path!r} is longer than the kernel's {MAX_PATH_BYTES} bytes: choose a shorter one")
+        raise BadRequest(
+            f"socket path {path!r} is longer than the kernel's {MAX_PATH_BYTES} bytes: choose a shorter one"
+        )
     return Path(path)
 
 

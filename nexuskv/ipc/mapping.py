@@ -17,35 +17,42 @@ Array = npt.NDArray[np.generic]
 
 
 class MappedSegment:
-    """`tensors[name][slot]` is that tensor of the page in `slot`; `pages[slot]` all its bytes, uint8[page_bytes]."""
+    """All slots of one segment, read-only or writable."""
 
-    def __init__(self, descriptor: int, layout: PageLayout, slots: int, slot_bytes: int, *, writable: bool) -> None:
+    def __init__(
+        self, descriptor: int, layout: PageLayout, slots: int, slot_bytes: int, *, writable: bool
+    ) -> None:
         """Maps `slots * slot_bytes` bytes of `descriptor` and closes it, also when that fails.
 
         Raises RemoteError when the object is smaller than the daemon said: reading past its end would be a SIGBUS.
         """
         try:
             if (there := os.fstat(descriptor).st_size) < slots * slot_bytes or slot_bytes < layout.nbytes:
-                raise RemoteError(f"segment of {there} bytes, too small for {slots} slots of {slot_bytes}: not mapped")
+                raise RemoteError(
+                    f"segment of {there} bytes, too small for {slots} slots of {slot_bytes}: not mapped"
+                )
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             memory = mmap.mmap(descriptor, slots * slot_bytes, access=access)
         finally:
             os.close(descriptor)
-        self.slots = slots
         self.slot_bytes = slot_bytes
-        self.pages: npt.NDArray[np.uint8] = np.ndarray(
-            (slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1)
-        )
-        self.tensors: dict[str, Array] = {
+        self._pages = np.ndarray((slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1))
+        self._tensors = {
             place.name: np.ndarray(
                 (slots, *place.shape), place.dtype, memory, place.offset, (slot_bytes, *place.strides)
             )
             for place in layout.tensors
         }
 
-    def tensor(self, name: str) -> Array:
-        """The tensor `name` of all pages: shape (slots, ...). Raises BadRequest."""
+    def page(self, slot: int) -> npt.NDArray[np.uint8]:
+        """All bytes of the page in `slot`, uint8[page_bytes]; a view."""
+        page: npt.NDArray[np.uint8] = self._pages[slot]
+        return page
+
+    def tensor(self, name: str, slot: int) -> Array:
+        """The tensor `name` of the page in `slot`; a view. Raises BadRequest."""
         try:
-            return self.tensors[name]
+            tensor: Array = self._tensors[name][slot]
         except KeyError:
-            raise BadRequest(f"a page has no tensor {name!r}: it has {', '.join(self.tensors)}") from None
+            raise BadRequest(f"a page has no tensor {name!r}: it has {', '.join(self._tensors)}") from None
+        return tensor

@@ -1,6 +1,7 @@
 """Messages to bytes and back, with an error that tells a stranger what was wrong.
 
-Owns the encoders and decoders. Knows nothing of sockets; what a faulty message does to a session is the engine's affair.
+Owns the encoders and decoders. Knows nothing of sockets; what a faulty message does to a session is the engine's
+affair.
 """
 
 import msgspec
@@ -21,7 +22,7 @@ decode_reply = _replies.decode
 
 
 class BadMessage(errors.BadRequest):
-    """A message that is no request. `fatal`: its sender cannot be trusted to keep the framing; `id` is 0 if unreadable."""
+    """A message that is no request. `fatal`: its sender speaks another language; `id` is 0 if unreadable."""
 
     def __init__(self, message: str, *, request_id: int = 0, fatal: bool = True) -> None:
         super().__init__(message)

@@ -76,7 +76,10 @@ class Reserve(Message, frozen=True, tag="reserve"):
 
 
 class Commit(Message, frozen=True, tag="commit"):
-    """Publishes pages of a reservation by their place in it, parents first; `rest` takes all that remain and ends it."""
+    """Publishes pages of a reservation by their place in it, parents first.
+
+    `rest` takes all that remain, in order, and ends the reservation; `pages` is empty then.
+    """
 
     reservation: U63
     pages: Annotated[list[U32], Meta(max_length=MAX_KEYS)]

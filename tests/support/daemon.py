@@ -20,7 +20,9 @@ READY_SECONDS = 30.0
 class Daemon:
     """One daemon process; `log` collects what it said once it has stopped."""
 
-    def __init__(self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None) -> None:
+    def __init__(
+        self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None
+    ) -> None:
         self.instance = instance or f"test-{uuid.uuid4().hex[:12]}"
         self._directory = tempfile.TemporaryDirectory(prefix="nexuskv-")
         self.socket = socket or Path(self._directory.name) / "d.sock"

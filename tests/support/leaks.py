@@ -6,7 +6,6 @@ tests do. Objects that a process outside of this test run holds are somebody els
 
 import contextlib
 import ctypes
-import gc
 import os
 import signal
 import time
@@ -50,7 +49,6 @@ def traces() -> Traces:
 
 def left_behind(before: Traces) -> Traces:
     """What came since `before` and is still here after a moment of grace; reaps children that have ended."""
-    gc.collect()
     deadline = time.monotonic() + GRACE_SECONDS
     while True:
         left = traces().since(before)

@@ -32,7 +32,9 @@ def _entries(arena: Arena) -> list[Entry]:
 def _check_states(arena: Arena) -> None:
     """Each entry stands in the table of its state, under its own key; no key has two entries that count."""
     assert all(entry.state is COMMITTED and entry.key == key for key, entry in arena.index.items())
-    assert all(entry.state is WRITING and entry.key == key and not entry.pins for key, entry in arena.writing.items())
+    assert all(
+        entry.state is WRITING and entry.key == key and not entry.pins for key, entry in arena.writing.items()
+    )
     assert all(entry.state is RETIRING and entry.pins > 0 for entry in arena.retiring)
     assert not arena.index.keys() & arena.writing.keys()
     assert arena.pinned == sum(1 for entry in arena.index.values() if entry.pins)

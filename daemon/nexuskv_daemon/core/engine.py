@@ -1,14 +1,23 @@
 """The daemon's behaviour: a request in, effects out.
 
 Owns sessions, the order of a session's life (hello first), and requests that wait for a segment. What a request does is
-in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of any monotonic clock.
+in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
 """
 
 from dataclasses import dataclass
 
-from nexuskv.errors import BadRequest, NexusError
+from nexuskv.errors import NexusError
 from nexuskv.protocol.codec import BadMessage
-from nexuskv.protocol.messages import MAX_DESCRIPTORS, Dropped, Hello, Refused, Reply, Request, Reserve, Segment, Segments
+from nexuskv.protocol.messages import (
+    MAX_DESCRIPTORS,
+    Dropped,
+    Hello,
+    Refused,
+    Request,
+    Reserve,
+    Segment,
+    Segments,
+)
 from nexuskv_daemon.core import requests
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
 from nexuskv_daemon.core.requests import Answer, Identity
@@ -47,7 +56,9 @@ class Engine:
         """Performs one request of a session."""
         session = self.sessions[number]
         if not session.greeted and type(request) is not Hello:
-            return self.reject(number, BadMessage("the first message of a session is a hello", request_id=request.id))
+            return self.reject(
+                number, BadMessage("the first message of a session is a hello", request_id=request.id)
+            )
         return self._perform(session, request, now)
 
     def reject(self, number: int, error: BadMessage) -> list[Effect]:
@@ -86,8 +97,7 @@ class Engine:
         if session.gone:
             effects.append(Send(session.number, Dropped(0, session.gone)))
             session.gone = []
-        for chunk in _chunks(answer.segments):
-            effects.append(Send(session.number, Segments(0, chunk)))
+        effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
         if answer.last:

@@ -3,8 +3,8 @@
     ABSENT --reserve--> WRITING --commit--> COMMITTED --evict--> RETIRING --last pin gone--> ABSENT
                         WRITING --abort, or its connection died--> ABSENT
 
-COMMITTED -> ABSENT directly is the eviction of a page that nobody pins. An entry stands in exactly one table of its arena,
-the one of its state; an ABSENT one in none. Owns the record alone: rules that span entries live in the store.
+COMMITTED -> ABSENT directly is the eviction of a page that nobody pins. An entry stands in exactly one table of its
+arena, the one of its state; an ABSENT one in none. Owns the record alone: rules that span entries live in the store.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class State(enum.Enum):
 
 
 ABSENT, WRITING, COMMITTED, RETIRING = State.ABSENT, State.WRITING, State.COMMITTED, State.RETIRING
+
 
 class Entry:
     """One page. Slots keep a million of them small: about 350 bytes each with key and index.

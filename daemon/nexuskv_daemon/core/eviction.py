@@ -26,9 +26,10 @@ class EvictionPolicy(Protocol):
 class LeafLru:
     """Least recently used leaf first.
 
-    Leaves before parents keeps what is resident closed under "prefix of": a head of a chain without its tail is still of
-    use, a tail without its head is not. A hit only writes a new tick into the entries it touches; the heap is put right
-    when a victim is asked for, so touching costs nothing here and a busy leaf is moved once an eviction, not once a hit.
+    Leaves before parents keeps what is resident closed under "prefix of": a head of a chain without its tail is
+    still of use, a tail without its head is not. A hit only writes a new tick into the entries it touches; the heap
+    is put right when a victim is asked for, so touching costs nothing here, and a busy leaf is moved once an
+    eviction, not once a hit.
     """
 
     def __init__(self) -> None:

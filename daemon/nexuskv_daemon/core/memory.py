@@ -36,7 +36,7 @@ class Memory:
         self._last = 0
 
     def plan(self, arena: Arena, now: float) -> SegmentRecord | None:
-        """Sets memory aside for one more segment of `arena`; None when not even one slot is left, or growth failed lately."""
+        """Sets memory aside for one more segment; None without room for a slot, or when growth failed lately."""
         if now < self._retry_at:
             return None
         slot = arena.slot_bytes
@@ -57,7 +57,7 @@ class Memory:
         return record
 
     def failed(self, number: int, reason: str, now: float) -> SegmentRecord:
-        """The shell could not make a planned segment. Growth rests a while, so that a full machine is not asked over and over."""
+        """The shell could not make a planned segment. Growth rests a while, not to ask a full machine at every turn."""
         record = self.pending.pop(number)
         self.used -= record.nbytes
         self.failure = reason

@@ -12,15 +12,15 @@ from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.slots import segment_of
 
 
-def coldest_segment(arena: Arena) -> int | None:
-    """The segment whose last use is longest ago among those that can be emptied; None when all are in use."""
+def emptiable(arena: Arena) -> list[int]:
+    """Segments that hold no page in use and none above one, the one whose last use is longest ago first."""
     blocked = _blocked(arena)
     last_use = dict.fromkeys((number for number in arena.pool.segments if number not in blocked), 0)
     for entry in arena.index.values():
         number = segment_of(entry.handle)
         if number in last_use and entry.tick > last_use[number]:
             last_use[number] = entry.tick
-    return min(last_use, key=last_use.__getitem__, default=None)
+    return sorted(last_use, key=last_use.__getitem__)
 
 
 def empty(arena: Arena, segment: int) -> None:

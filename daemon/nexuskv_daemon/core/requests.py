@@ -53,7 +53,9 @@ def _hello(engine: Engine, session: Session, request: m.Hello, now: float) -> An
         return Answer(m.Refused(request.id, error.code, str(error)), last=True)
     session.greeted = True
     who = engine.identity
-    return Answer(m.Welcome(request.id, m.PROTOCOL_VERSION, who.boot_epoch, who.instance, session.tenant, who.release))
+    return Answer(
+        m.Welcome(request.id, m.PROTOCOL_VERSION, who.boot_epoch, who.instance, session.tenant, who.release)
+    )
 
 
 def _register(engine: Engine, session: Session, request: m.Register, now: float) -> Answer:
@@ -86,7 +88,9 @@ def _reserve(engine: Engine, session: Session, request: m.Reserve, now: float) -
         return Answer(m.Reserved(request.id, 0, [], [], plan.busy))
     session.reservations[reservation.number] = reservation
     engine.store.room.grow_ahead(arena, now)
-    handles = [entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]]
+    handles = [
+        entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
+    ]
     segments = session.introduce(handles, engine.store.memory, writable=True)
     return Answer(m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments)
 

@@ -46,13 +46,23 @@ class Reservation:
         for place in places:
             entry = self._at(place)
             if entry.state is not WRITING or entry in before:
-                raise NotReserved(f"page {place} of reservation {self.number} is committed already: commit each page once")
-            if entry.parent is not None and entry.parent.state is not COMMITTED and entry.parent not in before:
-                raise ParentMissing(f"page {place} of reservation {self.number}: commit the page before it first")
+                raise NotReserved(
+                    f"page {place} of reservation {self.number} is committed already: commit each page once"
+                )
+            if (
+                entry.parent is not None
+                and entry.parent.state is not COMMITTED
+                and entry.parent not in before
+            ):
+                raise ParentMissing(
+                    f"page {place} of reservation {self.number}: commit the page before it first"
+                )
             before.add(entry)
         return [self.entries[place] for place in places]
 
     def _at(self, place: int) -> Entry:
         if place >= len(self.entries):
-            raise NotReserved(f"reservation {self.number} has {len(self.entries)} pages, there is no page {place}")
+            raise NotReserved(
+                f"reservation {self.number} has {len(self.entries)} pages, there is no page {place}"
+            )
         return self.entries[place]

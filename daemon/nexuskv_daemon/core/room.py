@@ -68,15 +68,19 @@ class Room:
             raise self._full(arena, need)
 
     def _take_over(self, arena: Arena, need: int, others: list[Arena], now: float) -> bool:
-        """Empties segments of other arenas until one of `arena` fits into what they leave."""
-        desperate = len(arena.pool) + arena.evictable_at_most < need
-        for donor in self._donors(arena, others, desperate=desperate):
-            while (number := reclaim.coldest_segment(donor)) is not None:
-                reclaim.empty(donor, number)
-                self.dropped.append(self.memory.ready[number])
-                self.memory.drop(number)
-                if self._plan(arena, now):
-                    return True
+        """Empties segments of other arenas until one of `arena` fits in; none if that could not help."""
+        short = need - len(arena.pool) - arena.evictable_at_most
+        donors = self._donors(arena, others, desperate=short > 0)
+        chosen = [(donor, number) for donor in donors for number in reclaim.emptiable(donor)]
+        left = self.memory.budget - self.memory.used
+        if left + sum(self.memory.ready[number].nbytes for _, number in chosen) < short * arena.slot_bytes:
+            return False
+        for donor, number in chosen:
+            reclaim.empty(donor, number)
+            self.dropped.append(self.memory.ready[number])
+            self.memory.drop(number)
+            if self._plan(arena, now):
+                return True
         return False
 
     def _donors(self, arena: Arena, others: list[Arena], *, desperate: bool) -> list[Arena]:

@@ -34,7 +34,9 @@ class Session:
         try:
             return self.arenas[number]
         except KeyError:
-            raise UnknownDescriptor(f"arena {number} is not registered in this session: register its descriptor first") from None
+            raise UnknownDescriptor(
+                f"arena {number} is not registered in this session: register the descriptor"
+            ) from None
 
     def reservation(self, number: int) -> Reservation:
         """A reservation of this session. Raises NotReserved, also for another session's."""
@@ -42,7 +44,7 @@ class Session:
             return self.reservations[number]
         except KeyError:
             raise NotReserved(
-                f"reservation {number} is not held by this session: it was never made here, or it ended by commit or abort"
+                f"reservation {number} is not held by this session: never made here, or ended"
             ) from None
 
     def hold(self, arena: Arena, entries: list[Entry]) -> int:

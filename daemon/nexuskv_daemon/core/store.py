@@ -113,7 +113,9 @@ class Store:
             run = _leading(arena, keys)
             return (0, run) if len(run) == len(keys) or not whole else (0, [])
         entries = [arena.index.get(key) for key in keys]
-        chosen = usable(arena.descriptor.reuse, [entry is not None for entry in entries], arena.descriptor.page_tokens)
+        chosen = usable(
+            arena.descriptor.reuse, [entry is not None for entry in entries], arena.descriptor.page_tokens
+        )
         return chosen.start, [entry for entry in entries[chosen.start : chosen.stop] if entry is not None]
 
     def _plan(self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None) -> Plan:
@@ -127,7 +129,9 @@ class Store:
                 before = entry
             elif key in arena.writing:
                 plan.busy += 1
-                if arena.chained:  # what hangs below a page that another session may still abort is not granted
+                if (
+                    arena.chained
+                ):  # what hangs below a page that another session may still abort is not granted
                     plan.busy = len(keys) - position
                     break
             else:
@@ -142,9 +146,13 @@ class Store:
             return None
         entry = arena.index.get(key) or arena.writing.get(key)
         if entry is None:
-            raise ParentMissing("the page before the first key is not resident: match or reserve the chain from its root")
+            raise ParentMissing(
+                "the page before the first key is not resident: match or reserve the chain from its root"
+            )
         if entry.state is not COMMITTED and (reservation is None or entry not in reservation.entries):
-            raise ParentMissing("the page before the first key is still being written by another reservation: try again later")
+            raise ParentMissing(
+                "the page before the first key is still being written by another reservation: try again later"
+            )
         return entry
 
     def _grant(self, reservation: Reservation, keys: list[bytes], plan: Plan) -> None:

@@ -5,9 +5,9 @@ A new kind is one file here (its struct, its constructor) and one member of `Any
 
 from typing import TypeAlias
 
-from nexuskv.contract.kinds.mamba2 import SsmMamba2, mamba2
-from nexuskv.contract.kinds.mha import MhaKv, mha
-from nexuskv.contract.kinds.mla import MlaLatent, mla
+from nexuskv.contract.kinds.mha_kv import MhaKv, mha
+from nexuskv.contract.kinds.mla_latent import MlaLatent, mla
+from nexuskv.contract.kinds.ssm_mamba2 import SsmMamba2, mamba2
 
 AnyDescriptor: TypeAlias = MhaKv | MlaLatent | SsmMamba2
 

@@ -4,27 +4,68 @@ Owns no rule: whatever is built here is checked by the descriptor itself. Knows 
 """
 
 from collections.abc import Iterable
+from typing import Required, TypedDict, TypeVar
 
-from nexuskv.contract.checks import LAYERS, in_order
+from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.dtypes import DType
-from nexuskv.contract.tensors import Layout, Quantization, TensorSpec
-from nexuskv.contract.vocabulary import Arrangement, DimensionOrder, Flag, Role, Scheme, member
+from nexuskv.contract.reuse import AllPages, Reuse
+from nexuskv.contract.tensors import LAYERS, Layout, Quantization, TensorSpec
+from nexuskv.contract.vocabulary import (
+    Arrangement,
+    DimensionOrder,
+    EngineFamily,
+    Flag,
+    Granularity,
+    Role,
+    Scheme,
+    member,
+)
 
-PREFIX_FLAGS = (Flag.EXACT_REUSE, Flag.PREFIX_REUSE)
-"""What pages keyed by their tokens allow unless the caller says otherwise."""
+Kind = TypeVar("Kind", bound=Descriptor)
 
 
-def dims(**sizes: int | None) -> dict[str, int]:
-    """The sizes that were given; None leaves an optional axis out."""
-    return {name: size for name, size in sizes.items() if size is not None}
+class Common(TypedDict, total=False):
+    """Arguments that every constructor takes beside its geometry."""
+
+    engine_family: Required[str]
+    granularity: str
+    arrangement: str
+    compatibility_flags: Iterable[str]
 
 
-def layout(page_tokens: int, arrangement: str, dimension_order: str = DimensionOrder.NHD) -> Layout:
-    """Layout with the stride left to be derived."""
-    return Layout(
-        page_tokens=page_tokens,
-        arrangement=member(Arrangement, "layout.arrangement", arrangement),
-        dimension_order=member(DimensionOrder, "layout.dimension_order", dimension_order),
+def assemble(
+    kind: type[Kind],
+    descriptor_id: str,
+    tensors: tuple[TensorSpec, ...],
+    dims: dict[str, int],
+    page_tokens: int,
+    *,
+    engine_family: str,
+    granularity: str = Granularity.PAGE,
+    arrangement: str = Arrangement.SEPARATE,
+    dimension_order: str = DimensionOrder.NHD,
+    scheme: Scheme = Scheme.NONE,
+    compatibility_flags: Iterable[str] = (Flag.EXACT_REUSE, Flag.PREFIX_REUSE),
+    reuse: Reuse = AllPages(),
+) -> Kind:
+    """The descriptor of a kind; its scale tensors are those of role SCALE, its stride is left to be derived."""
+    scales = tuple(spec.name for spec in tensors if spec.role is Role.SCALE)
+    return kind(
+        descriptor_id=descriptor_id,
+        engine_family=member(EngineFamily, "engine_family", engine_family),
+        granularity=member(Granularity, "granularity", granularity),
+        tensor_specs=tensors,
+        dims=dims,
+        layout=Layout(
+            page_tokens=page_tokens,
+            arrangement=member(Arrangement, "layout.arrangement", arrangement),
+            dimension_order=member(DimensionOrder, "layout.dimension_order", dimension_order),
+        ),
+        quantization=Quantization(scheme=scheme, scale_tensors=scales),
+        compatibility_flags=frozenset(
+            member(Flag, "compatibility_flags", flag) for flag in compatibility_flags
+        ),
+        reuse=reuse,
     )
 
 
@@ -33,23 +74,11 @@ def tensor(name: str, role: Role, dtype: DType, axes: tuple[str, ...], layers: i
     return TensorSpec(name=name, role=role, dtype=dtype, shape=axes if layers is None else (LAYERS, *axes))
 
 
-def ordered(axes: tuple[str, ...], dimension_order: str) -> tuple[str, ...]:
-    """Axes given in NHD order, brought into the named order."""
-    return in_order(axes, member(DimensionOrder, "layout.dimension_order", dimension_order))
-
-
 def scale(payload: TensorSpec, axes: tuple[str, ...]) -> TensorSpec:
     """Float32 scales of a payload, one for every index of `axes`."""
     return TensorSpec(name=f"{payload.name}_scale", role=Role.SCALE, dtype=DType.FLOAT32, shape=axes)
 
 
-def quantization(scheme: Scheme, tensors: Iterable[TensorSpec]) -> Quantization:
-    """The scheme with the scale tensors found among `tensors`."""
-    return Quantization(
-        scheme=scheme, scale_tensors=tuple(spec.name for spec in tensors if spec.role is Role.SCALE)
-    )
-
-
-def flags(words: Iterable[str]) -> frozenset[Flag]:
-    """Flags from their words."""
-    return frozenset(member(Flag, "compatibility_flags", word) for word in words)
+def sizes(**given: int | None) -> dict[str, int]:
+    """The sizes that were given; None leaves an optional axis out."""
+    return {name: size for name, size in given.items() if size is not None}
