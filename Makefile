@@ -52,12 +52,12 @@ $(VENV)/.stamp-demo: EXTRA :=
 $(VENV)/.stamp-bench: EXTRA := [bench]
 $(VENV)/.stamp-dev: EXTRA := [bench,dev]
 
-$(VENV)/.stamp-%: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-%: pyproject.toml | $(BIN)/pip
 	$(PIP) install --editable '.$(EXTRA)'
 	@touch $@
 
-# An existing .venv is used as it is. A half-made one has no pip, and `python -m venv` on top of it mends that.
-$(BIN)/python:
+# An existing .venv is used as it is; pip comes last into a new one, so one that was interrupted is mended here.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "NexusKV needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
 	        "Install one and say: make PYTHON=python3.12 ..." >&2; exit 1; }

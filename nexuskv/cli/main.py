@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add_parser(subparsers)
     for subparser in subparsers.choices.values():
+        subparser.conflict_handler = "resolve"  # a subcommand may have declared one of them itself
         options.add_common(subparser)
     return parser
 

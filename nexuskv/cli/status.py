@@ -4,6 +4,7 @@ Owns the table. Knows nothing but the daemon's own figures.
 """
 
 import argparse
+from collections.abc import Mapping
 from datetime import timedelta
 
 from msgspec.structs import asdict
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plain(stats: Stats) -> dict[str, object]:
+def _plain(stats: Stats) -> Mapping[str, object]:
     """The figures by name (on the wire they are an array), and each arena's hit rate."""
     figures = {name: getattr(stats, name) for name in stats.__struct_fields__ if name != "id"}
     return figures | {"arenas": [asdict(arena) | {"hit_rate": hit_rate(arena)} for arena in stats.arenas]}

@@ -7,16 +7,14 @@ that was alive when it was made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Part
+from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.protocol import messages as m
-
-if TYPE_CHECKING:
-    from nexuskv.client.client import Client
 
 
 class PageStatus(NamedTuple):
@@ -37,10 +35,10 @@ _STATUS = {
 class Cache:
     """Pages of one descriptor, model and salt in the tenant's arena."""
 
-    def __init__(self, client: Client, descriptor: contract.Descriptor, model: str, salt: str) -> None:
-        session = client.session
+    def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
+        session = keeper.session
         session.arena(descriptor)
-        self._client = client
+        self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
         self.root = contract.chain_root(descriptor.digest, model, session.welcome.tenant, salt)
@@ -54,7 +52,7 @@ class Cache:
 
         The hit must be closed: use it in a `with`. Raises Disconnected, DeadlineExceeded.
         """
-        session = self._client.session
+        session = self._keeper.session
         if len(keys) <= m.MAX_KEYS:
             pinned = self._pin(session, keys)
             return Hit(session, self.descriptor, keys, [Part(pinned.hit, pinned.start, pinned.handles)])
@@ -75,7 +73,7 @@ class Cache:
         `keys` starts at the root of a chain, unless `parent`, the key of a resident page, comes before it. Pages that
         are resident, or that somebody else is writing, are not among the result's. Raises ArenaFull, ParentMissing.
         """
-        session = self._client.session
+        session = self._keeper.session
         reservation = Reservation(session, self.descriptor)
         try:
             for at in range(0, len(keys), m.MAX_KEYS):
@@ -96,7 +94,7 @@ class Cache:
         return session.call(request, m.Pinned)
 
     def _found(self, keys: Sequence[bytes]) -> Iterator[m.Found]:
-        session = self._client.session
+        session = self._keeper.session
         for at in range(0, len(keys), m.MAX_KEYS):
             request = m.Lookup(session.number(), self._arena(session), list(keys[at : at + m.MAX_KEYS]))
             yield session.call(request, m.Found)

@@ -28,11 +28,11 @@ def check(descriptor: "Descriptor") -> None:
     """Refuse a descriptor whose parts are wrong or do not fit together."""
     _check_id(descriptor.descriptor_id)
     _check_names(descriptor.tensor_specs)
+    _check_roles(descriptor)
     _check_dims(descriptor)
     _check_order(descriptor)
     for index, spec in enumerate(descriptor.tensor_specs):
         _check_tensor(descriptor, f"tensor_specs[{index}]", spec)
-    _check_roles(descriptor)
     scales.check(descriptor)
     _check_reuse(descriptor)
     _check_size(descriptor)
@@ -68,6 +68,16 @@ def _check_names(specs: tuple[TensorSpec, ...]) -> None:
     for name, count in Counter(spec.name for spec in specs).items():
         if count > 1:
             raise DescriptorError("tensor_specs", f"{count} tensors are named {name!r}; names are unique")
+
+
+def _check_roles(descriptor: "Descriptor") -> None:
+    roles = Counter(spec.role for spec in descriptor.tensor_specs)
+    for role in descriptor.axes:
+        if roles[role] != 1:
+            raise DescriptorError(
+                "tensor_specs",
+                f"{descriptor.semantic_type} needs one tensor of role {role}, not {roles[role]}",
+            )
 
 
 def _check_dims(descriptor: "Descriptor") -> None:
@@ -128,16 +138,6 @@ def _check_axes(descriptor: "Descriptor", field: str, spec: TensorSpec) -> None:
         raise DescriptorError(
             field, f"{list(spec.shape)} where {spec.role} in {order} order has {list(expected)}"
         )
-
-
-def _check_roles(descriptor: "Descriptor") -> None:
-    roles = Counter(spec.role for spec in descriptor.tensor_specs)
-    for role in descriptor.axes:
-        if roles[role] != 1:
-            raise DescriptorError(
-                "tensor_specs",
-                f"{descriptor.semantic_type} needs one tensor of role {role}, not {roles[role]}",
-            )
 
 
 def _check_reuse(descriptor: "Descriptor") -> None:

@@ -87,7 +87,7 @@ def _translate(error: msgspec.DecodeError, field: str) -> DescriptorError:
 
 
 def _sentence(path: str, what: str) -> str:
-    """msgspec's own words, or for an unknown word the list of those there are."""
+    """What msgspec says, or for an unknown word the list of those there are."""
     value = _VALUE.fullmatch(what)
     if value is None:
         return what

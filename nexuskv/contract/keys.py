@@ -15,6 +15,7 @@ import sys
 from array import array
 from collections.abc import Iterable
 from hashlib import blake2b
+from struct import iter_unpack
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -53,13 +54,10 @@ def page_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]
     if page_tokens < 1:
         raise LocalError(f"page_tokens is {page_tokens}; it must be 1 or more")
     tokens = _u32(token_ids)
-    step = _TOKEN_BYTES * page_tokens
-    keys: list[bytes] = []
+    page_bytes = _TOKEN_BYTES * page_tokens
+    pages = iter_unpack(f"{page_bytes}s", tokens[: len(tokens) // page_bytes * page_bytes])
     parent = root
-    for start in range(0, len(tokens) - step + 1, step):
-        parent = blake2b(parent + tokens[start : start + step], digest_size=KEY_BYTES).digest()
-        keys.append(parent)
-    return keys
+    return [parent := blake2b(parent + page, digest_size=KEY_BYTES).digest() for (page,) in pages]
 
 
 def _u32(token_ids: TokenIds) -> bytes:
@@ -70,7 +68,7 @@ def _u32(token_ids: TokenIds) -> bytes:
         return _from_array(np.asarray(token_ids))
     if not isinstance(token_ids, Iterable):
         raise LocalError(f"token_ids is {token_ids!r}; pass the ids of one sequence")
-    return _from_integers(list(token_ids))
+    return _from_integers(token_ids if isinstance(token_ids, list) else list(token_ids))
 
 
 def _is_raw(token_ids: TokenIds) -> bool:
@@ -99,9 +97,9 @@ def _from_array(ids: NDArray[Any]) -> bytes:
         raise LocalError(f"token_ids has {ids.ndim} dimensions; pass the one-dimensional ids of one sequence")
     if ids.size and ids.dtype.kind not in "iu":
         raise LocalError(f"token_ids has dtype {ids.dtype}; token ids are integers")
-    bad = (ids < 0) | (ids > MAX_TOKEN_ID)
-    if bad.any():
-        _refuse(int(bad.argmax()), int(ids[bad.argmax()]))
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) > MAX_TOKEN_ID):
+        position = int(((ids < 0) | (ids > MAX_TOKEN_ID)).argmax())
+        _refuse(position, int(ids[position]))
     return ids.astype("<u4").tobytes()
 
 

@@ -14,7 +14,7 @@ from nexuskv.contract.faults import hold_to_types
 from nexuskv.contract.vocabulary import Arrangement, DimensionOrder, Role, Scheme
 from nexuskv.errors import DescriptorError
 
-PAGE_TOKENS: Final = "page_tokens"  # noqa: S105  # an axis name, no password
+PAGE_TOKENS: Final = "page_tokens"
 """The one dimension that the layout binds; every other name is bound by `dims`."""
 
 LAYERS: Final = "layers"

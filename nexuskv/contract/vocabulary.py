@@ -22,7 +22,7 @@ class EngineFamily(StrEnum):
 class Granularity(StrEnum):
     """What its engine calls a page."""
 
-    TOKEN = "TOKEN"  # noqa: S105  # a word of the contract, no password
+    TOKEN = "TOKEN"
     PAGE = "PAGE"
     BLOCK = "BLOCK"
     SEGMENT = "SEGMENT"
@@ -70,7 +70,7 @@ class Scheme(StrEnum):
     FP8_E4M3 = "fp8_e4m3"
     FP8_E5M2 = "fp8_e5m2"
     INT4 = "int4"
-    INT8_PER_TOKEN_HEAD = "int8_per_token_head_f32_scale_v1"  # noqa: S105  # a word of the contract, no password
+    INT8_PER_TOKEN_HEAD = "int8_per_token_head_f32_scale_v1"
 
 
 class Flag(StrEnum):

@@ -4,12 +4,8 @@ Owns the terminal: the table (or JSON) goes to stdout, the bar to stderr. Knows 
 """
 
 import argparse
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +19,7 @@ from nexuskv.demo.run import Advance, Demo
 from nexuskv.demo.scale import default_memory, plan
 from nexuskv.demo.trace import Trace, TraceRequest
 from nexuskv.errors import LocalError
+from nexuskv.harness.daemon import ending_on_sigterm
 from nexuskv.quantity import parse_size
 
 
@@ -52,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo. Raises NexusError when it cannot run or a promise is broken."""
-    console = Console(quiet=args.json)
+    console = Console(quiet=args.json, highlight=False)
     report = _run(Trace(args.trace or mooncake_slice(), args.requests), args.memory, console)
     if args.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
@@ -62,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(trace: Trace, memory: int | None, console: Console) -> Report:
-    with _ending_on_sigterm(), _progress(quiet=console.quiet) as progress:
+    with ending_on_sigterm(), _progress(quiet=console.quiet) as progress:
         task = progress.add_task("reading", total=None)
         survey = Survey(trace)
         chosen = plan(survey, memory or default_memory())
@@ -84,20 +81,6 @@ def _progress(*, quiet: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into SystemExit, so that it ends the daemon and the engines as Ctrl-C does."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _count(text: str) -> int:

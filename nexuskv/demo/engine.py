@@ -17,7 +17,6 @@ from nexuskv.client.cache import Cache
 from nexuskv.client.hit import Hit
 from nexuskv.contract import Descriptor, from_json
 from nexuskv.demo.pattern import Pattern
-from nexuskv.demo.residence import Witness, private_bytes
 from nexuskv.demo.trace import token_ids
 from nexuskv.demo.wire import (
     Abandon,
@@ -35,6 +34,7 @@ from nexuskv.demo.wire import (
     write_line,
 )
 from nexuskv.errors import NexusError, RemoteError
+from nexuskv.harness.residence import Witness, private_bytes
 
 MODEL = "meta-llama/Meta-Llama-3-8B@demo"
 

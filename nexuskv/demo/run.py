@@ -17,12 +17,13 @@ from contextlib import ExitStack
 import nexuskv
 from nexuskv.client.client import Client
 from nexuskv.demo.ideal import PrefixTree, Survey
-from nexuskv.demo.processes import DaemonProcess, DemoFailed, EngineProcess
+from nexuskv.demo.processes import DemoFailed, EngineProcess
 from nexuskv.demo.report import Aftermath, Report
 from nexuskv.demo.scale import SPARE_BLOCKS, Plan
 from nexuskv.demo.tally import Tally
 from nexuskv.demo.trace import TraceRequest
 from nexuskv.demo.wire import Abandon, Hold, Holding, Recall, Serve, Served
+from nexuskv.harness.daemon import PrivateDaemon
 from nexuskv.protocol.messages import ArenaStats
 
 ABANDONED = tuple(range(2**63 - SPARE_BLOCKS, 2**63))
@@ -46,7 +47,7 @@ class Demo:
     def run(self) -> Report:
         """Runs it all and leaves nothing behind. Raises DemoFailed when a promise is broken."""
         began = time.monotonic()
-        with DaemonProcess(f"demo-{os.getpid()}", self._plan.memory) as daemon:
+        with PrivateDaemon(f"demo-{os.getpid()}", "--memory", str(self._plan.memory)) as daemon:
             first, second = self._serve_and_kill(daemon.socket)
             with nexuskv.connect(daemon.socket) as client:
                 arena = _settled(client)

@@ -69,10 +69,10 @@ def _smallest(survey: Survey, memory: int, room: int) -> Plan:
         slot = _slot(1, 1, head_dim)
         if least * slot <= room:
             return Plan(1, 1, head_dim, memory, fits=(survey.distinct + SPARE_BLOCKS) * slot <= room)
-    need = least * _slot(1, 1, 8) * 16 // 15
+    need = -(-least * _slot(1, 1, 8) * 16 // 15 // 2**20)
     raise TooSmall(
-        f"{format_size(memory)} of shared memory are too little for prompts of {survey.longest} blocks; give"
-        f" at least --memory {format_size(-(-need // 2**20) * 2**20)}, and make /dev/shm as large"
+        f"{format_size(memory)} of shared memory are too little for prompts of {survey.longest} blocks: give"
+        f" --memory {need}MiB or more, and make /dev/shm as large"
     )
 
 

@@ -13,6 +13,8 @@ _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)
 _replies = msgspec.msgpack.Decoder(Reply | Notice)
 _anything = msgspec.msgpack.Decoder()
+QUOTED = 100
+"""Characters of a faulty message that its refusal repeats."""
 
 encode = _encoder.encode
 """Message to msgpack bytes."""
@@ -34,7 +36,7 @@ def decode_request(data: bytes | bytearray | memoryview) -> Request:
     """Bytes to a request. Raises BadMessage."""
     try:
         return _requests.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter for arrays nested a thousand deep
         raise _explain(data, error) from None
 
 
@@ -45,21 +47,26 @@ def oversized(nbytes: int) -> BadMessage:
     )
 
 
-def _explain(data: bytes | bytearray | memoryview, error: msgspec.DecodeError) -> BadMessage:
+def _explain(data: bytes | bytearray | memoryview, error: Exception) -> BadMessage:
     try:
         envelope = _anything.decode(data)
-    except msgspec.DecodeError:
-        return BadMessage(f"not a msgpack message of the nexuskv protocol: {error}")
+    except (msgspec.DecodeError, RecursionError):
+        return BadMessage(f"not a msgpack message of the nexuskv protocol: {_short(str(error))}")
     match envelope:
-        case [str() as tag, int() as request_id, *_] if 0 <= request_id < 2**63:
+        case [str(tag), int(request_id), *_] if type(request_id) is int and 0 <= request_id < 2**63:
             return BadMessage(_sentence(tag, error), request_id=request_id, fatal=False)
-    return BadMessage(f"a request is a msgpack array [tag, id, ...]: {error}")
+    return BadMessage(f"a request is a msgpack array [tag, id, ...]: {_short(str(error))}")
 
 
-def _sentence(tag: str, error: msgspec.DecodeError) -> str:
+def _sentence(tag: str, error: Exception) -> str:
     text = str(error)
     if "Invalid value" in text and text.endswith("`$[0]`"):
-        return f"unknown request {tag!r}: this daemon's protocol has none of that name"
+        return f"unknown request {_short(tag)!r}: this daemon's protocol has none of that name"
     if f"length <= {MAX_KEYS}" in text:
         return f"{tag}: more than {MAX_KEYS} in one message; split the call ({text})"
     return f"{tag}: {text}"
+
+
+def _short(text: str) -> str:
+    """A sender's own words may be as long as a message: quoted whole, the refusal would be longer than one."""
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}..."

@@ -43,12 +43,12 @@ def test_a_tiny_machine_cuts_heads_so_that_a_few_prompts_fit(survey: Survey) -> 
 
 
 def test_a_budget_below_a_few_prompts_is_refused_with_what_is_needed(survey: Survey) -> None:
-    with pytest.raises(TooSmall, match="--memory 16 MiB"):
+    with pytest.raises(TooSmall, match="give --memory 17MiB or more"):
         plan(survey, MIB)
 
 
 def test_what_the_refusal_asks_for_is_enough(survey: Survey) -> None:
-    assert plan(survey, 16 * MIB).head_dim == 8
+    assert plan(survey, 17 * MIB).head_dim == 8
 
 
 def test_the_default_leaves_room_for_others() -> None:

@@ -4,13 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from nexuskv.contract import PRESETS, to_json
+from nexuskv.contract import PRESETS, mha, to_json
+from tests.support.daemon import Daemon, running
+
+PAGE16 = mha(
+    "tiny-page16", layers=2, kv_heads=2, head_dim=64, page_tokens=16, dtype="bfloat16", engine_family="VLLM"
+)
 
 
 def nexuskv_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +51,7 @@ def test_version() -> None:
         ("evict",),
         ("evict", "--all", "--bytes", "1MiB"),
         ("evict", "--bytes", "much"),
+        ("evict", "--bytes", "0"),
         ("demo", "--requests", "0"),
         ("demo", "--memory", "-1"),
     ],
@@ -111,3 +118,82 @@ def test_a_reader_that_stops_early_causes_no_complaint() -> None:
     _, complaint = writer.communicate(timeout=60)
     assert complaint == b""
     assert writer.returncode == 1
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon that holds 10 pages of PAGE16 (16 KiB each), of which 4 were hit and 2 missed."""
+    with running() as daemon, daemon.client() as client:
+        cache = client.open(PAGE16, model="m")
+        keys = cache.keys(list(range(160)))
+        with cache.reserve(keys):
+            pass
+        cache.match(keys[:4]).close()
+        cache.match(cache.keys([9] * 32)).close()
+        yield daemon
+
+
+def test_status_tells_what_the_daemon_holds(daemon: Daemon) -> None:
+    status = answer("status", "--json", "--socket", daemon.address)
+    assert (status["instance"], status["memory_budget"], status["sessions"]) == (daemon.instance, 64 << 20, 2)
+    assert status["uptime"] >= 0
+    assert 0 < status["memory_used"] <= status["memory_budget"]
+    (arena,) = status["arenas"]
+    assert (arena["descriptor_id"], arena["tenant"]) == ("tiny-page16", f"uid:{os.geteuid()}")
+    assert (arena["resident"], arena["page_bytes"], arena["pinned"]) == (10, 16 << 10, 0)
+    assert (arena["hits"], arena["misses"], arena["hit_rate"]) == (4, 2, 4 / 6)
+
+
+def test_status_for_people(daemon: Daemon) -> None:
+    ended = nexuskv_command("--socket", daemon.address, "status")
+    assert ended.returncode == 0, ended.stderr
+    assert f"instance {daemon.instance}" in ended.stdout
+    assert "of 64 MiB" in ended.stdout
+    (arena,) = (line for line in ended.stdout.splitlines() if "tiny-page16" in line)
+    assert arena.split() == [
+        "tiny-page16",
+        f"uid:{os.geteuid()}",
+        "10",
+        "160",
+        "KiB",
+        "0",
+        "0",
+        "0",
+        "0",
+        "66.7%",
+    ]
+
+
+def test_status_finds_the_daemon_by_environment(daemon: Daemon) -> None:
+    ended = nexuskv_command("status", NEXUSKV_SOCKET=daemon.address)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_evict_by_bytes_takes_what_was_asked_for(daemon: Daemon) -> None:
+    evicted = answer("evict", "--bytes", "40KiB", "--json", "--socket", daemon.address)
+    assert evicted == {"pages": 3, "bytes": 48 << 10, "retiring": 0}
+
+
+def test_evict_by_descriptor_leaves_what_a_reader_holds(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(PAGE16, model="m")
+        with cache.match(cache.keys(list(range(160)))[:4]):
+            ended = nexuskv_command("evict", "--descriptor", "tiny-page16", "--socket", daemon.address)
+            assert ended.stdout == "evicted 6 pages, 96 KiB\n"
+
+
+def test_evict_all_takes_held_pages_when_their_reader_lets_go(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(PAGE16, model="m")
+        with cache.match(cache.keys(list(range(160)))[:4]):
+            evicted = answer("evict", "--all", "--json", "--socket", daemon.address)
+            assert evicted["retiring"] == 4
+            assert client.stats().arenas[0].retiring == 4
+        assert client.stats().arenas[0].retiring == 0
+
+
+def test_evict_of_an_unknown_descriptor_names_those_there_are(daemon: Daemon) -> None:
+    ended = nexuskv_command("evict", "--descriptor", "absent", "--socket", daemon.address)
+    assert ended.returncode == 1
+    assert "'absent'" in ended.stderr
+    assert "tiny-page16" in ended.stderr

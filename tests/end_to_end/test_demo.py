@@ -17,11 +17,12 @@ import nexuskv
 from nexuskv.data import mooncake_slice
 from nexuskv.demo.engine import MODEL
 from nexuskv.demo.ideal import Survey
-from nexuskv.demo.processes import DaemonProcess, DemoFailed, EngineProcess
+from nexuskv.demo.processes import DemoFailed, EngineProcess
 from nexuskv.demo.run import Demo
 from nexuskv.demo.scale import Plan, plan
 from nexuskv.demo.trace import Trace, TraceRequest, token_ids
 from nexuskv.demo.wire import Recall, Serve, Served
+from tests.support.daemon import running
 
 MIB = 2**20
 
@@ -115,9 +116,9 @@ def small() -> Plan:
 
 def test_an_engine_notices_wrong_bytes(small: Plan) -> None:
     with (
-        DaemonProcess(f"demo-{os.getpid()}", small.memory) as daemon,
-        EngineProcess("engine A", daemon.socket, small.descriptor) as engine,
-        nexuskv.connect(daemon.socket) as client,
+        running() as daemon,
+        EngineProcess("engine A", daemon.address, small.descriptor) as engine,
+        daemon.client() as client,
     ):
         engine.ask(Serve((1, 2)), Served)
         cache = client.open(small.descriptor, model=MODEL)
@@ -137,7 +138,7 @@ def test_a_page_that_went_missing_fails_it(tmp_path: Path, monkeypatch: pytest.M
 
     def evict_behind_the_back_of_c(engine: str, _: TraceRequest) -> None:
         if engine == "engine C":
-            (socket,) = tmp_path.glob("nexuskv-demo-*/socket")
+            (socket,) = tmp_path.glob("nexuskv-*/socket")
             with nexuskv.connect(f"unix:{socket}") as client:
                 client.evict()
 
@@ -149,8 +150,8 @@ def test_a_page_that_went_missing_fails_it(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_engine_that_dies_is_reported(small: Plan) -> None:
     with (
-        DaemonProcess(f"demo-{os.getpid()}", small.memory) as daemon,
-        EngineProcess("engine A", daemon.socket, small.descriptor) as engine,
+        running() as daemon,
+        EngineProcess("engine A", daemon.address, small.descriptor) as engine,
     ):
         os.kill(engine.ready.pid, signal.SIGKILL)
         with pytest.raises(DemoFailed, match="engine A: ended unexpectedly"):

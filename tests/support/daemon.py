@@ -18,7 +18,7 @@ READY_SECONDS = 30.0
 
 
 class Daemon:
-    """One daemon process; `log` collects what it said once it has stopped."""
+    """One daemon process, or several one after the other with the same options."""
 
     def __init__(
         self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None
@@ -28,19 +28,24 @@ class Daemon:
         self.socket = socket or Path(self._directory.name) / "d.sock"
         self.address = f"unix:{self.socket}"
         self._options = ["--instance", self.instance, "--socket", self.address, "--memory", memory, *options]
-        self.log = ""
+        self._log = Path(self._directory.name) / "log"
         self.process = self._spawn()
 
-    def _spawn(self) -> "subprocess.Popen[str]":
+    def _spawn(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "nexuskv_daemon", *self._options]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        with self._log.open("ab") as log:  # a pipe that nobody empties would hold the daemon up
+            return subprocess.Popen(command, stderr=log)
+
+    @property
+    def log(self) -> str:
+        """What the daemon said so far."""
+        return self._log.read_text()
 
     def wait_ready(self) -> None:
         """Returns once the daemon answers a hello; fails with its log when it died instead."""
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                self.log += self.process.communicate()[1]
                 raise AssertionError(f"nexuskvd ended with {self.process.returncode}: {self.log}")
             with contextlib.suppress(nexuskv.Disconnected):
                 nexuskv.connect(self.address).close()
@@ -61,8 +66,7 @@ class Daemon:
         """Ends the process and returns its exit code; what SIGKILL leaves behind is removed too."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.log += self.process.communicate(timeout=60)[1] or ""
-        return self.process.returncode
+        return self.process.wait(timeout=60)
 
     def restart(self) -> None:
         """A new process with the same options, after `stop`."""
@@ -73,8 +77,7 @@ class Daemon:
         """Leaves nothing behind, whatever the test did."""
         if self.process.poll() is None:
             self.process.kill()
-        if self.process.stderr is not None and not self.process.stderr.closed:
-            self.process.communicate()
+            self.process.wait()
         for name in self.objects():
             Path("/dev/shm", name).unlink(missing_ok=True)
         self._directory.cleanup()

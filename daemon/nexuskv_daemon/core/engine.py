@@ -20,7 +20,7 @@ from nexuskv.protocol.messages import (
 )
 from nexuskv_daemon.core import requests
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
-from nexuskv_daemon.core.requests import Answer, Identity
+from nexuskv_daemon.core.requests import Answer, Host, Identity
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.store import Store
 
@@ -37,24 +37,22 @@ class Engine:
     """All sessions over one store."""
 
     def __init__(self, store: Store, identity: Identity) -> None:
-        self.store = store
-        self.identity = identity
-        self.sessions: dict[int, Session] = {}
+        self._host = Host(store, identity)
         self._parked: list[Parked] = []
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
         """A connection came; `tenant` follows from the peer's credentials."""
-        self.sessions[number] = Session(number, tenant, operator)
+        self._host.sessions[number] = Session(number, tenant, operator)
 
     def disconnect(self, number: int) -> None:
         """A connection ended, in whatever way: its pins go, its uncommitted slots come back."""
-        session = self.sessions.pop(number)
+        session = self._host.sessions.pop(number)
         self._parked = [parked for parked in self._parked if parked.session is not session]
         session.end()
 
     def handle(self, number: int, request: Request, now: float) -> list[Effect]:
         """Performs one request of a session."""
-        session = self.sessions[number]
+        session = self._host.sessions[number]
         if not session.greeted and type(request) is not Hello:
             return self.reject(
                 number, BadMessage("the first message of a session is a hello", request_id=request.id)
@@ -68,12 +66,12 @@ class Engine:
 
     def segment_made(self, segment: int, now: float) -> list[Effect]:
         """A planned segment is there: what waited for it goes on."""
-        self.store.memory.made(segment)
+        self._host.store.memory.made(segment)
         return self._resume(now)
 
     def segment_failed(self, segment: int, reason: str, now: float) -> list[Effect]:
         """A planned segment could not be made: what waited makes do with eviction, or is refused."""
-        self.store.memory.failed(segment, reason, now)
+        self._host.store.memory.failed(segment, reason, now)
         return self._resume(now)
 
     def _resume(self, now: float) -> list[Effect]:
@@ -82,7 +80,7 @@ class Engine:
 
     def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
         try:
-            answer = requests.perform(self, session, request, now)
+            answer = requests.perform(self._host, session, request, now)
         except NexusError as error:
             numbers: dict[str, int] = getattr(error, "numbers", {})
             answer = Answer(Refused(request.id, error.code, str(error), numbers))
@@ -104,11 +102,11 @@ class Engine:
             effects.append(Close(session.number))
 
     def _memory_effects(self) -> list[Effect]:
-        room = self.store.room
+        room = self._host.store.room
         if not room.dropped and not room.planned:
             return []
         for record in room.dropped:
-            for session in self.sessions.values():
+            for session in self._host.sessions.values():
                 session.forget(record.number)
         effects: list[Effect] = [DropSegment(record) for record in room.dropped]
         effects += [MakeSegment(record) for record in room.planned]

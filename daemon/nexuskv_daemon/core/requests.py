@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nexuskv import contract
 from nexuskv.errors import UnknownDescriptor, VersionMismatch
@@ -15,9 +15,7 @@ from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.session import Session
-
-if TYPE_CHECKING:
-    from nexuskv_daemon.core.engine import Engine
+from nexuskv_daemon.core.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,15 @@ class Identity:
     started: float
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What requests act on: the store, who the daemon is, and all sessions by number."""
+
+    store: Store
+    identity: Identity
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Answer:
     """A reply, segments whose descriptors must arrive before it, and whether it ends the session."""
@@ -39,63 +46,63 @@ class Answer:
     last: bool = False
 
 
-def perform(engine: Engine, session: Session, request: m.Request, now: float) -> Answer | None:
+def perform(host: Host, session: Session, request: m.Request, now: float) -> Answer | None:
     """Performs a request; None when it must wait for a segment. Raises NexusError for a refusal."""
-    return _TABLE[type(request)](engine, session, request, now)
+    return _TABLE[type(request)](host, session, request, now)
 
 
-def _hello(engine: Engine, session: Session, request: m.Hello, now: float) -> Answer:
+def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer:
     if request.version != m.PROTOCOL_VERSION:
         error = VersionMismatch(
             f"this daemon speaks protocol version {m.PROTOCOL_VERSION}, the client {request.version}: "
-            f"install the same release on both sides (the daemon is nexuskv {engine.identity.release})"
+            f"install the same release on both sides (the daemon is nexuskv {host.identity.release})"
         )
         return Answer(m.Refused(request.id, error.code, str(error)), last=True)
     session.greeted = True
-    who = engine.identity
+    who = host.identity
     return Answer(
         m.Welcome(request.id, m.PROTOCOL_VERSION, who.boot_epoch, who.instance, session.tenant, who.release)
     )
 
 
-def _register(engine: Engine, session: Session, request: m.Register, now: float) -> Answer:
-    arena = engine.store.register(session.tenant, contract.decode(request.descriptor))
+def _register(host: Host, session: Session, request: m.Register, now: float) -> Answer:
+    arena = host.store.register(session.tenant, contract.decode(request.descriptor))
     session.arenas[arena.number] = arena
     return Answer(m.Registered(request.id, arena.number))
 
 
-def _lookup(engine: Engine, session: Session, request: m.Lookup, now: float) -> Answer:
-    states, others = lookup.states(engine.store, session.arena(request.arena), request.keys)
+def _lookup(host: Host, session: Session, request: m.Lookup, now: float) -> Answer:
+    states, others = lookup.states(host.store, session.arena(request.arena), request.keys)
     return Answer(m.Found(request.id, states, others))
 
 
-def _pin(engine: Engine, session: Session, request: m.Pin, now: float) -> Answer:
+def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     arena = session.arena(request.arena)
-    start, entries = engine.store.pin(arena, request.keys, whole=request.whole)
+    start, entries = host.store.pin(arena, request.keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
-    segments = session.introduce(handles, engine.store.memory, writable=False)
+    segments = session.introduce(handles, host.store.memory, writable=False)
     return Answer(m.Pinned(request.id, session.hold(arena, entries), start, handles), segments)
 
 
-def _reserve(engine: Engine, session: Session, request: m.Reserve, now: float) -> Answer | None:
+def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
     arena = session.arena(request.arena)
     older = session.reservation(request.reservation) if request.reservation else None
-    granted = engine.store.reserve(arena, request.keys, request.parent, older, now)
+    granted = host.store.reserve(arena, request.keys, request.parent, older, now)
     if granted is None:
         return None
     reservation, plan = granted
     if not reservation.entries:
         return Answer(m.Reserved(request.id, 0, [], [], plan.busy))
     session.reservations[reservation.number] = reservation
-    engine.store.room.grow_ahead(arena, now)
+    host.store.room.grow_ahead(arena, now)
     handles = [
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
     ]
-    segments = session.introduce(handles, engine.store.memory, writable=True)
+    segments = session.introduce(handles, host.store.memory, writable=True)
     return Answer(m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments)
 
 
-def _commit(engine: Engine, session: Session, request: m.Commit, now: float) -> Answer:
+def _commit(host: Host, session: Session, request: m.Commit, now: float) -> Answer:
     reservation = session.reservation(request.reservation)
     committed = reservation.commit(request.pages, rest=request.rest)
     if request.rest:
@@ -103,36 +110,36 @@ def _commit(engine: Engine, session: Session, request: m.Commit, now: float) -> 
     return Answer(m.Committed(request.id, committed))
 
 
-def _abort(engine: Engine, session: Session, request: m.Abort, now: float) -> Answer:
+def _abort(host: Host, session: Session, request: m.Abort, now: float) -> Answer:
     session.reservation(request.reservation).abort()
     del session.reservations[request.reservation]
     return Answer(m.Done(request.id))
 
 
-def _release(engine: Engine, session: Session, request: m.Release, now: float) -> Answer:
+def _release(host: Host, session: Session, request: m.Release, now: float) -> Answer:
     for hit in request.hits:
         session.release(hit)
     return Answer(m.Done(request.id))
 
 
-def _stats(engine: Engine, session: Session, request: m.GetStats, now: float) -> Answer:
-    who, memory = engine.identity, engine.store.memory
-    arenas = [_arena_stats(engine, arena) for arena in _visible(engine, session)]
+def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Answer:
+    who, memory = host.identity, host.store.memory
+    arenas = [_arena_stats(host, arena) for arena in _visible(host, session)]
     return Answer(
         m.Stats(
             request.id, who.instance, who.release, who.boot_epoch, now - who.started,
-            memory.budget, memory.used, len(engine.sessions), arenas,
+            memory.budget, memory.used, len(host.sessions), arenas,
         )
     )  # fmt: skip
 
 
-def _arena_stats(engine: Engine, arena: Arena) -> m.ArenaStats:
+def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
     count = arena.counters
     return m.ArenaStats(
         descriptor_id=arena.descriptor.descriptor_id,
         tenant=arena.tenant,
         segments=len(arena.pool.segments),
-        bytes=engine.store.memory.bytes_of(arena),
+        bytes=host.store.memory.bytes_of(arena),
         page_bytes=arena.page_bytes,
         slot_bytes=arena.slot_bytes,
         slots=arena.pool.capacity,
@@ -149,26 +156,26 @@ def _arena_stats(engine: Engine, arena: Arena) -> m.ArenaStats:
     )
 
 
-def _evict(engine: Engine, session: Session, request: m.Evict, now: float) -> Answer:
+def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer:
     pages = nbytes = retiring = 0
-    for arena in _chosen(engine, session, request.descriptor_id):
+    for arena in _chosen(host, session, request.descriptor_id):
         wanted = request.nbytes - nbytes if request.nbytes else len(arena.index) * arena.slot_bytes
         if request.everything:
-            gone, left = engine.store.evict_everything(arena)
+            gone, left = host.store.evict_everything(arena)
             retiring += left
         else:
-            gone = engine.store.evict(arena, max(0, wanted))
+            gone = host.store.evict(arena, max(0, wanted))
         pages += gone
         nbytes += gone * arena.slot_bytes
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
-def _visible(engine: Engine, session: Session) -> list[Arena]:
-    return [a for a in engine.store.arenas.values() if session.operator or a.tenant == session.tenant]
+def _visible(host: Host, session: Session) -> list[Arena]:
+    return [a for a in host.store.arenas.values() if session.operator or a.tenant == session.tenant]
 
 
-def _chosen(engine: Engine, session: Session, descriptor_id: str) -> list[Arena]:
-    visible = _visible(engine, session)
+def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
+    visible = _visible(host, session)
     chosen = [a for a in visible if descriptor_id in ("", a.descriptor.descriptor_id)]
     if descriptor_id and not chosen:
         known = ", ".join(sorted({a.descriptor.descriptor_id for a in visible})) or "none"
@@ -176,7 +183,7 @@ def _chosen(engine: Engine, session: Session, descriptor_id: str) -> list[Arena]
     return chosen
 
 
-_TABLE: dict[type[m.Request], Callable[[Engine, Session, Any, float], Answer | None]] = {
+_TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | None]] = {
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,

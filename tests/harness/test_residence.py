@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nexuskv.demo.residence import Witness, private_bytes
+from nexuskv.harness.residence import Witness, private_bytes
 
 INSTANCE = f"witness-{os.getpid()}"
 PAGES = 4 * mmap.PAGESIZE

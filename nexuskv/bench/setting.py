@@ -1,0 +1,53 @@
+"""The stage of a measurement: a private daemon, and caches of pages with a wished-for size.
+
+Owns how large the daemon's memory is for so many pages. Knows nothing of what is measured.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nexuskv
+from nexuskv.contract import KEY_BYTES, slot_bytes
+from nexuskv.harness.daemon import PrivateDaemon
+
+PAGE_TOKENS = 16
+MODEL = "bench"
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def descriptor(page_bytes: int) -> nexuskv.Descriptor:
+    """Pages of exactly `page_bytes`, a multiple of 64: keys and values of one head, layer for layer."""
+    head_dim = page_bytes // (2 * 2 * PAGE_TOKENS)
+    return nexuskv.mha(
+        f"bench-{page_bytes}",
+        layers=1,
+        kv_heads=1,
+        head_dim=head_dim,
+        dtype="bfloat16",
+        engine_family="VLLM",
+        page_tokens=PAGE_TOKENS,
+        arrangement="interleaved",
+    )
+
+
+@contextmanager
+def daemon_for(pages: int, page_bytes: int) -> Iterator[PrivateDaemon]:
+    """A daemon with one segment that has room for just so many pages."""
+    # One segment, because the floor copies into the same slots: none may be taken from elsewhere.
+    size = str(pages * slot_bytes(page_bytes))
+    instance = f"bench-{os.getpid()}-{_unique()}"
+    with PrivateDaemon(instance, "--memory", size, "--segment-bytes", size) as daemon:
+        yield daemon
+
+
+def random_keys(count: int) -> list[bytes]:
+    """Keys as good as any: those of real pages are hashes too."""
+    drawn = os.urandom(count * KEY_BYTES)
+    return [drawn[at : at + KEY_BYTES] for at in range(0, len(drawn), KEY_BYTES)]
+
+
+def _unique() -> str:
+    return next(tempfile._get_candidate_names())  # placeholder

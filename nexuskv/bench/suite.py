@@ -1,0 +1,33 @@
+"""What a suite of benchmarks is, and how much work one run of it is.
+
+Owns the form. The suites are listed in `suites.py`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nexuskv.bench.figures import Definition, Readings
+
+
+class Effort(NamedTuple):
+    """`runs` of everything; `quick` ones are small and short: they show that it works, not how fast it is."""
+
+    runs: int
+    quick: bool
+
+    def pick(self, full: int, quick: int) -> int:
+        """A size or a count, by how thorough this run is."""
+        return quick if self.quick else full
+
+
+Tell = Callable[[str], None]
+"""Says to whoever waits what is being measured now."""
+
+
+class Suite(NamedTuple):
+    """`measure` adds readings of every definition."""
+
+    name: str
+    text: str
+    definitions: tuple[Definition, ...]
+    measure: Callable[[Effort, Readings, Tell], None]

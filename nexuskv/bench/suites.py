@@ -1,0 +1,5 @@
+"""The suites that `nexuskv bench` knows, one row each."""
+
+from nexuskv.bench import core
+
+SUITES = {suite.name: suite for suite in (core.SUITE,)}

@@ -1,0 +1,1 @@
+"""What the demo and the benches share: a private daemon, and a witness of where memory lies."""

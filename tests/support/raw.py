@@ -1,0 +1,110 @@
+"""A session by hand: raw messages to a real daemon, for what the client would never send.
+
+Owns one SOCK_SEQPACKET connection and the descriptors that came over it. Refuses to mend anything: what the daemon says
+is handed to the test as it is.
+"""
+
+import itertools
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from nexuskv import contract
+from nexuskv.ipc import seqpacket
+from nexuskv.protocol import codec
+from nexuskv.protocol import messages as m
+
+R = TypeVar("R", bound=m.Message)
+SECONDS = 30.0
+
+
+class RawSession:
+    """`segments` has the descriptor of each (segment, writable) that was handed out; `notices` all that came unasked."""
+
+    def __init__(self, path: Path, *, greet: bool = True) -> None:
+        self._numbers = itertools.count(1)
+        self._receiver = seqpacket.Receiver()
+        self.notices: list[m.Segments | m.Dropped] = []
+        self.segments: dict[tuple[int, bool], int] = {}
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock.settimeout(SECONDS)
+        self._sock.connect(str(path))
+        if greet:
+            self.ask(m.Hello(self.number(), m.PROTOCOL_VERSION), m.Welcome)
+
+    def number(self) -> int:
+        """A fresh request id."""
+        return next(self._numbers)
+
+    def send(self, message: m.Request | bytes) -> None:
+        """Sends a request, or bytes as they are."""
+        self._sock.send(message if isinstance(message, bytes) else codec.encode(message))
+
+    def receive(self) -> m.Reply:
+        """The next reply. Raises EOFError when the daemon ended the session."""
+        while True:
+            try:
+                data, descriptors = self._receiver.with_descriptors(self._sock)
+            except ConnectionResetError:
+                raise EOFError from None
+            if not data:
+                raise EOFError
+            message = codec.decode_reply(data)
+            if not isinstance(message, m.Segments | m.Dropped):
+                return message
+            self.notices.append(message)
+            if isinstance(message, m.Segments):
+                names = [(segment.segment, segment.writable) for segment in message.segments]
+                assert not self.segments.keys() & set(names), "a descriptor came twice"
+                self.segments.update(zip(names, descriptors, strict=True))
+
+    def ask(self, request: m.Request, expected: type[R]) -> R:
+        """Sends a request, and returns its reply of the kind that it should have."""
+        self.send(request)
+        reply = self.receive()
+        assert isinstance(reply, expected), reply
+        assert reply.id == request.id
+        return reply
+
+    def refusal(self, message: m.Request | bytes) -> m.Refused:
+        """Sends what must be refused."""
+        self.send(message)
+        reply = self.receive()
+        assert isinstance(reply, m.Refused), reply
+        return reply
+
+    def ended(self) -> bool:
+        """Whether the daemon ended this session: nothing more comes."""
+        try:
+            self.receive()
+        except EOFError:
+            return True
+        return False
+
+    def alive(self) -> bool:
+        """Whether the session still answers."""
+        self.ask(m.GetStats(self.number()), m.Stats)
+        return True
+
+    def register(self, descriptor: contract.Descriptor) -> int:
+        """The arena of `descriptor`."""
+        return self.ask(m.Register(self.number(), contract.encode(descriptor)), m.Registered).arena
+
+    def reserve(self, arena: int, keys: list[bytes], parent: bytes = b"", reservation: int = 0) -> m.Reserved:
+        """Asks for slots and gets them."""
+        return self.ask(m.Reserve(self.number(), arena, keys, parent, reservation), m.Reserved)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._sock.close()
+        seqpacket.close_all(list(self.segments.values()))
+        self.segments.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
