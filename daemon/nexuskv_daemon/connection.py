@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from nexuskv.ipc import seqpacket
 from nexuskv.ipc.seqpacket import Receiver
 
-SEND_BUFFER = 1 << 20
-"""Bytes. The kernel's default would refuse a reply to MAX_KEYS keys on some machines."""
-
 
 class Connection:
     """A non-blocking SOCK_SEQPACKET socket; `closing` once it shall end when all is sent."""
 
     def __init__(self, sock: socket.socket, number: int) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, seqpacket.SEND_BUFFER)
         self.sock = sock
         self.number = number
         self.closing = False

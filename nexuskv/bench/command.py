@@ -1,10 +1,24 @@
-"""The subcommand `nexuskv bench`: measures each figure against a floor of the same run.
+"""The subcommand `nexuskv bench`: its options, its progress, and what goes to which stream.
 
-Owns the options. Knows nothing of what is measured.
+Owns the terminal and the exit code. Knows nothing of what is measured.
 """
 
 import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
+
+import msgspec
+from rich.console import Console
+
+from nexuskv.bench import report
+from nexuskv.bench.figures import Readings, figures
+from nexuskv.bench.suite import Effort, Tell
+from nexuskv.bench.suites import SUITES
+from nexuskv.harness.daemon import ending_on_sigterm
+
+RUNS = 5
 
 
 class Subparsers(Protocol):
@@ -15,10 +29,65 @@ class Subparsers(Protocol):
 
 def add_parser(subparsers: Subparsers) -> None:
     """Registers `bench`."""
-    parser = subparsers.add_parser("bench", help="measure, each figure against a floor of the same run")
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure, each figure against a floor of the same run",
+        description="Measures each figure against what nothing on this machine can be faster than, in turns, with the"
+        " processes free and pinned to one CPU. Needs no daemon: it starts private ones.",
+    )
+    parser.add_argument(
+        "suite", nargs="?", choices=SUITES, metavar="SUITE", help=f"one of {', '.join(SUITES)}; default: all"
+    )
+    parser.add_argument(
+        "--runs", type=_count, default=RUNS, metavar="N", help="show the middle one of N runs (%(default)s)"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    parser.add_argument(
+        "--check", action="store_true", help="end with exit code 1 when a bound does not hold"
+    )
+    parser.add_argument("--list", action="store_true", help="say what each figure means, and measure nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="small and short, to see that it works: its figures mean nothing"
+    )
     parser.set_defaults(func=run)
 
 
-def run(_: argparse.Namespace) -> int:
-    """Runs no suite: there is none yet."""
-    return 0
+def run(args: argparse.Namespace) -> int:
+    """Runs the suites. Raises NexusError when one cannot be run here."""
+    suites = [SUITES[args.suite]] if args.suite else list(SUITES.values())
+    if args.list:
+        for suite in suites:
+            report.print_definitions(suite.definitions)
+        return 0
+    effort = Effort(args.runs, args.quick)
+    results = []
+    for suite in suites:
+        readings = Readings()
+        with ending_on_sigterm(), _progress() as tell:
+            suite.measure(effort, readings, tell)
+        outcomes = readings.outcomes(suite.definitions)
+        results += outcomes
+        if not args.json:
+            title = report.title(suite.name, suite.text, effort.runs)
+            report.print_report(outcomes, readings.notes, title, markdown=args.markdown)
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(figures(results))).decode() + "\n")
+    return int(args.check and any(each.worst.holds is False for each in results))
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """Says on a terminal what is being measured; says nothing elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield status.update
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

@@ -4,10 +4,9 @@ Owns how large the daemon's memory is for so many pages. Knows nothing of what i
 """
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import nexuskv
 from nexuskv.contract import KEY_BYTES, slot_bytes
@@ -38,7 +37,7 @@ def daemon_for(pages: int, page_bytes: int) -> Iterator[PrivateDaemon]:
     """A daemon with one segment that has room for just so many pages."""
     # One segment, because the floor copies into the same slots: none may be taken from elsewhere.
     size = str(pages * slot_bytes(page_bytes))
-    instance = f"bench-{os.getpid()}-{_unique()}"
+    instance = f"bench-{os.getpid()}-{secrets.token_hex(3)}"
     with PrivateDaemon(instance, "--memory", size, "--segment-bytes", size) as daemon:
         yield daemon
 
@@ -47,7 +46,3 @@ def random_keys(count: int) -> list[bytes]:
     """Keys as good as any: those of real pages are hashes too."""
     drawn = os.urandom(count * KEY_BYTES)
     return [drawn[at : at + KEY_BYTES] for at in range(0, len(drawn), KEY_BYTES)]
-
-
-def _unique() -> str:
-    return next(tempfile._get_candidate_names())  # placeholder

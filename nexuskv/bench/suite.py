@@ -3,10 +3,11 @@
 Owns the form. The suites are listed in `suites.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nexuskv.bench.figures import Definition, Readings
+from nexuskv.bench.measure import Placement
 
 
 class Effort(NamedTuple):
@@ -18,6 +19,12 @@ class Effort(NamedTuple):
     def pick(self, full: int, quick: int) -> int:
         """A size or a count, by how thorough this run is."""
         return quick if self.quick else full
+
+    def turns(self) -> Iterator[tuple[str, Placement]]:
+        """Every placement in every run, with words for whoever waits."""
+        for run in range(1, self.runs + 1):
+            for placement in Placement:
+                yield f"run {run} of {self.runs}, {placement}", placement
 
 
 Tell = Callable[[str], None]

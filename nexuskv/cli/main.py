@@ -32,9 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(error, as_json=args.json)
         return 1
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # else the flush at exit complains once more
+        _close_stdout()
         return 1
     except KeyboardInterrupt:
         return 130
@@ -54,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
         subparser.conflict_handler = "resolve"  # a subcommand may have declared one of them itself
         options.add_common(subparser)
     return parser
+
+
+def _close_stdout() -> None:
+    """Lets the flush at exit go nowhere: it would complain of the reader's absence once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _complain(error: NexusError, *, as_json: bool) -> None:

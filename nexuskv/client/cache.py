@@ -120,8 +120,9 @@ class Cache:
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:
+    owners = {position: name for name, positions in found.others.items() for position in positions}
     for position, state in enumerate(found.states):
         if state == m.OTHER_DESCRIPTOR:
-            yield PageStatus("absent", f"belongs to descriptor {found.others[position]}")
+            yield PageStatus("absent", f"belongs to descriptor {owners[position]}")
         else:
             yield _STATUS[state]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
-from nexuskv.errors import Closed, Disconnected
+from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
 from nexuskv.ipc.mapping import Array, MappedSegment
 from nexuskv.protocol import messages as m
 
@@ -138,6 +138,8 @@ class Hit:
                 self._session.tell(m.Release(0, self._hits))
             except Disconnected:
                 return
+            except DeadlineExceeded:
+                self._session.orphan(m.Release(0, self._hits))
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """Keeps one live session to a daemon, across its restarts and this process's forks.
 
-Owns the renewal: after the daemon went away, or after a fork, the next use makes a new session. Safe to use from several
-threads; a forked child never touches its parent's socket.
+Owns the renewal: after the daemon went away, or after a fork, the next use makes a new session. Safe to use from
+several threads; a forked child never touches its parent's socket.
 """
 
 import os

@@ -186,6 +186,7 @@ def _connect(path: Path, timeout: float) -> socket.socket:
         limit = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1_000_000))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, seqpacket.SEND_BUFFER)
         sock.connect(os.fspath(path))
     except OSError as error:
         sock.close()

@@ -6,7 +6,7 @@ Owns which figures are shown and their wording. Knows nothing of how they came a
 from collections.abc import Callable
 
 import msgspec
-from rich.box import SIMPLE
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -45,16 +45,18 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Aftermath(msgspec.Struct, frozen=True):
-    """The arena after A and B were killed: A held pins, B was writing."""
+    """The arena after A and B were killed: A held `held` pins, B was writing `abandoned` pages."""
 
+    held: int
+    abandoned: int
     resident: int
     evicted: int
     pinned: int
     writing: int
 
     @classmethod
-    def of(cls, arena: ArenaStats) -> "Aftermath":
-        return cls(arena.resident, arena.evicted, arena.pinned, arena.writing)
+    def of(cls, held: int, abandoned: int, arena: ArenaStats) -> "Aftermath":
+        return cls(held, abandoned, arena.resident, arena.evicted, arena.pinned, arena.writing)
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ ROWS: tuple[Row, ...] = (
     ("prompt tokens", lambda f: f"{f.tokens:,}"),
     ("tokens reused", lambda f: f"{f.tokens_reused:,}"),
     ("hit rate, in blocks", lambda f: f"{f.hit_rate:.1%}"),
-    ("unlimited cache, hit rate", lambda f: f"{f.ideal_hit_rate:.1%}"),
+    ("unlimited cache hits", lambda f: f"{f.ideal_hit_rate:.1%}"),
     ("shared in place", lambda f: format_size(f.bytes_read_in_place)),
     ("copied by a hit", lambda f: format_size(f.bytes_copied)),
     ("private memory grew", lambda f: format_size(f.private_bytes_grown)),
@@ -119,10 +121,11 @@ def print_scale(console: Console, survey: Survey, plan: Plan) -> None:
 
 def print_report(console: Console, report: Report) -> None:
     """Prints the table, and what the columns mean."""
-    table = Table(title=f"One daemon, three engine processes, {report.seconds:.1f} s", box=SIMPLE)
-    table.add_column("", no_wrap=True)
-    for heading in ("engine A", "engine B", "A and B", "kill -9, then C"):
-        table.add_column(heading, justify="right")
+    title = f"One daemon, three engine processes, {report.seconds:.1f} s"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("", overflow="fold")
+    for heading in ("engine A", "engine B", "A and B", "C after kill"):
+        table.add_column(heading, justify="right", overflow="fold")
     for name, show in ROWS:
         columns = (report.engine_a, report.engine_b, report.served, report.engine_c)
         table.add_row(name, *(show(figures) for figures in columns))
@@ -134,9 +137,9 @@ def _closing(report: Report) -> str:
     after = report.after_kill
     return (
         "Every byte of every hit was compared with what its key calls for, and every page hit lay in a mapped"
-        f" shared segment. A died with pages pinned and B in the middle of a write: {after.pinned} pins and"
-        f" {after.writing} unfinished pages were left, and C reached all {after.resident:,} resident pages"
-        f" ({after.evicted:,} had been evicted)."
+        f" shared segment. A died with {after.held} pages pinned, B while it was writing {after.abandoned}:"
+        f" {after.pinned} pins and {after.writing} unfinished pages were left, and C reached all"
+        f" {after.resident:,} resident pages ({after.evicted:,} had been evicted)."
     )
 
 

@@ -43,29 +43,34 @@ class Demo:
         self._requests, self._survey, self._plan, self._advance = requests, survey, plan, advance
         self._descriptor = plan.descriptor
         self._tree = PrefixTree()
+        self._latest: tuple[int, ...] = ()
 
     def run(self) -> Report:
         """Runs it all and leaves nothing behind. Raises DemoFailed when a promise is broken."""
         began = time.monotonic()
         with PrivateDaemon(f"demo-{os.getpid()}", "--memory", str(self._plan.memory)) as daemon:
-            first, second = self._serve_and_kill(daemon.socket)
+            first, second, held, abandoned = self._serve_and_kill(daemon.socket)
             with nexuskv.connect(daemon.socket) as client:
                 arena = _settled(client)
                 third = self._recall(daemon.socket, arena)
         return Report.of(
-            self._survey, self._plan, (first, second, third), Aftermath.of(arena), time.monotonic() - began
+            self._survey,
+            self._plan,
+            (first, second, third),
+            Aftermath.of(held, abandoned, arena),
+            time.monotonic() - began,
         )
 
-    def _serve_and_kill(self, socket: str) -> tuple[Tally, Tally]:
+    def _serve_and_kill(self, socket: str) -> tuple[Tally, Tally, int, int]:
         requests = iter(self._requests)
         with ExitStack() as engines:
             a = engines.enter_context(EngineProcess("engine A", socket, self._descriptor))
             first = self._serve(a, itertools.islice(requests, max(1, self._survey.requests // 3)))
             b = engines.enter_context(EngineProcess("engine B", socket, self._descriptor))
             second = self._serve(b, requests)
-            a.ask(Hold(next(iter(self._requests)).hash_ids), Holding)
-            b.ask(Abandon(ABANDONED), Holding)
-        return first, second
+            held = a.ask(Hold(self._latest), Holding).pages
+            abandoned = b.ask(Abandon(ABANDONED), Holding).pages
+        return first, second, held, abandoned
 
     def _serve(self, engine: EngineProcess, requests: Iterable[TraceRequest]) -> Tally:
         tally = self._tally(engine)
@@ -74,6 +79,7 @@ class Demo:
             served = engine.ask(Serve(request.hash_ids), Served)
             _require_in_place(request, served)
             tally.add(request, served, ideal)
+            self._latest = request.hash_ids
             self._advance(engine.name, request)
         return tally
 

@@ -1,6 +1,6 @@
 """Says whether memory lies in a mapped shared segment, as the kernel's own map of this process tells.
 
-Owns reading /proc/self/maps and /proc/self/status. Knows nothing of pages or of the client library, on
+Owns reading /proc/PID/maps and /proc/PID/status. Knows nothing of pages or of the client library, on
 purpose: this is the witness that a hit was read in place.
 """
 
@@ -38,7 +38,7 @@ class Witness:
         self._ends = [end for _, end in bounds]
 
 
-def private_bytes() -> int:
-    """Anonymous memory of this process that is in RAM: it would grow if hits were copied."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def private_bytes(process: int | None = None) -> int:
+    """Anonymous memory in RAM of a process, by default this one: what is its own, shared segments not counted."""
+    lines = Path(f"/proc/{process or 'self'}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))

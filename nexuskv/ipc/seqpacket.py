@@ -14,6 +14,8 @@ from typing import NamedTuple
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
 _RIGHTS_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+SEND_BUFFER = 1 << 20
+"""Bytes of SO_SNDBUF: the kernel's default would refuse a message of MAX_KEYS keys on some machines."""
 _CREDENTIALS = struct.Struct("3i")
 
 

@@ -140,10 +140,10 @@ class Registered(Message, frozen=True, tag="registered"):
 
 
 class Found(Message, frozen=True, tag="found"):
-    """Answers `Lookup`: a state byte a key; `others` names the descriptor that owns key i instead."""
+    """Answers `Lookup`: a state byte a key; `others` has, by descriptor, the places of the keys that it owns instead."""
 
     states: bytes
-    others: dict[int, str] = {}
+    others: dict[str, list[int]] = {}
 
 
 class Pinned(Message, frozen=True, tag="pinned"):

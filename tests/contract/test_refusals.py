@@ -19,6 +19,7 @@ from nexuskv.contract import (
     decode,
     encode,
     from_json,
+    mamba2,
     mha,
     mla,
     to_json,
@@ -101,6 +102,11 @@ def test_a_constructor_names_the_argument_or_field(arguments: dict[str, Any], fi
 def test_fp8_latents_come_in_whole_tiles() -> None:
     with pytest.raises(DescriptorError, match=r"dims\.latent_dim: 500 is no multiple of 128"):
         mla("a", latent_dim=500, dtype="float8_e4m3fn", engine_family="VLLM", quantization="fp8_e4m3")
+
+
+def test_a_state_space_has_groups() -> None:
+    with pytest.raises(DescriptorError, match="groups: 0 is out of bounds"):
+        mamba2("a", heads=2, head_dim=4, state_size=8, dtype="float16", engine_family="VLLM", groups=0)
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 2**63, 1.5, "4096"])

@@ -52,7 +52,10 @@ def test_everything_that_was_served_is_there_after_the_engines_were_killed() -> 
     assert [result[name]["requests"] for name in ("engine_a", "engine_b", "engine_c")] == [15, 30, 45]
     assert result["engine_c"]["hit_rate"] == 1.0
     assert result["engine_c"]["blocks_stored"] == result["engine_c"]["bytes_copied"] == 0
-    assert result["after_kill"] == {"resident": survey.distinct, "evicted": 0, "pinned": 0, "writing": 0}
+    after = result["after_kill"]
+    assert (after["held"] > 0, after["abandoned"]) == (True, 8)
+    assert (after["resident"], after["evicted"]) == (survey.distinct, 0)
+    assert (after["pinned"], after["writing"]) == (0, 0)
 
 
 def test_under_eviction_what_stays_is_whole() -> None:
@@ -70,7 +73,7 @@ def test_says_in_words_what_it_did() -> None:
     assert "12 requests, " in words
     assert "Llama-3-8B geometry scaled to this machine: " in words
     assert "copied by a hit 0 B 0 B 0 B 0 B" in words
-    assert "unlimited cache, hit rate" in words
+    assert "unlimited cache hits" in words
 
 
 def test_takes_any_file_of_the_format(tmp_path: Path) -> None:

@@ -9,26 +9,26 @@ from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.store import Store
 
 
-def states(store: Store, arena: Arena, keys: list[bytes]) -> tuple[bytes, dict[int, str]]:
-    """One state a key, and for keys that another descriptor of the tenant owns, its id."""
+def states(store: Store, arena: Arena, keys: list[bytes]) -> tuple[bytes, dict[str, list[int]]]:
+    """One state a key, and by id of each other descriptor of the tenant, the places of the keys that it owns."""
     index = arena.index
     if all(map(index.__contains__, keys)):
         return bytes(len(keys)), {}
     found = bytearray(len(keys))
-    others: dict[int, str] = {}
+    others: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
         if key not in index:
             found[position] = _absence(store, arena, key, position, others)
     return bytes(found), others
 
 
-def _absence(store: Store, arena: Arena, key: bytes, position: int, others: dict[int, str]) -> int:
+def _absence(store: Store, arena: Arena, key: bytes, position: int, others: dict[str, list[int]]) -> int:
     if key in arena.writing:
         return BEING_WRITTEN
     if key in arena.ghosts:
         return EVICTED
     if (owner := store.owner(arena, key)) is not None:
-        others[position] = owner.descriptor.descriptor_id
+        others.setdefault(owner.descriptor.descriptor_id, []).append(position)
         return OTHER_DESCRIPTOR
     return NEVER_SEEN
 

@@ -5,7 +5,8 @@ Owns the kind SSM_MAMBA2 and its constructor. Knows no model; `presets` does.
     h_t in R^(layers x H x N x D), conv in R^(layers x (d_inner + 2 * G * N) x K); `layers` may be left out
 
 H heads of D, d_inner = H * D, N the state size, G groups, K the convolution's width. A page is the snapshot after its
-last token; its size does not depend on the context. Source: Mamba-2, arXiv 2405.21060, section 7.
+last token; its size does not depend on the context. Engines that hold a head's state as (D, N), as mamba_ssm does,
+write through `page["state"].swapaxes(-1, -2)`. Source: Mamba-2, arXiv 2405.21060, section 7.
 """
 
 from typing import ClassVar, Final, Unpack
@@ -14,7 +15,7 @@ from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.dtypes import DType
 from nexuskv.contract.kinds import build
 from nexuskv.contract.reuse import LastCheckpoint
-from nexuskv.contract.tensors import LAYERS
+from nexuskv.contract.tensors import LAYERS, check_size
 from nexuskv.contract.vocabulary import Granularity, Role, Scheme, member
 
 _STATE_AXES: Final = ("heads", "state_size", "head_dim")
@@ -49,6 +50,7 @@ def mamba2(
     `page_tokens` is the distance between two snapshots. `common` is engine_family (required), granularity,
     arrangement and compatibility_flags. Raises DescriptorError.
     """
+    check_size("groups", groups)
     stored = member(DType, "dtype", dtype)
     state = member(DType, "state_dtype", state_dtype or dtype)
     common.setdefault("granularity", Granularity.CHECKPOINT)

@@ -1,0 +1,87 @@
+"""What a million entries cost: the daemon's own memory, and how much slower a lookup gets.
+
+Owns the populations: chains as long as prompts have pages, of the smallest pages there are, since it is entries that count
+here. Lookups go to other chains each time, so the daemon's caches are as cold as they are in use.
+"""
+
+import random
+from collections.abc import Iterator
+
+import nexuskv
+from nexuskv.bench.figures import Readings
+from nexuskv.bench.latency import MICROSECONDS
+from nexuskv.bench.measure import Action, interleaved, placed, repeated
+from nexuskv.bench.setting import MODEL, daemon_for, descriptor, random_keys
+from nexuskv.bench.suite import Effort, Tell
+from nexuskv.harness.residence import private_bytes
+
+PAGE_BYTES = 64
+CHAIN_PAGES = (16, 64)
+KEYS = 256
+
+
+class Population:
+    """Resident chains of a cache."""
+
+    def __init__(self, client: nexuskv.Client, seed: int) -> None:
+        self._cache = client.open(descriptor(PAGE_BYTES), model=MODEL)
+        self._random = random.Random(seed)  # noqa: S311  # lengths of chains, not secrets
+        self._chains: list[list[bytes]] = []
+        self.entries = 0
+
+    def grow(self, entries: int) -> None:
+        """Stores chains until there are `entries` pages."""
+        while self.entries < entries:
+            chain = random_keys(min(self._random.randint(*CHAIN_PAGES), entries - self.entries))
+            with self._cache.reserve(chain):
+                pass
+            self._chains.append(chain)
+            self.entries += len(chain)
+
+    def lookups(self, times: int) -> Action:
+        """Times lookups of KEYS keys each; choosing them is not timed."""
+
+        def action() -> list[float]:
+            requests = iter([self._some_keys() for _ in range(times)])
+            return repeated(lambda: self._cache.lookup(next(requests)), times)()
+
+        return action
+
+    def _some_keys(self) -> list[bytes]:
+        keys: list[bytes] = []
+        while len(keys) < KEYS:
+            keys += self._random.choice(self._chains)
+        # An engine has just made its keys: new objects are as near as those, the old ones lie anywhere in memory.
+        return [bytes(bytearray(key)) for key in keys[:KEYS]]
+
+
+def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
+    """Adds entry_bytes and lookup_scale."""
+    many, few = effort.pick(1_000_000, 20_000), effort.pick(10_000, 1_000)
+    with (
+        daemon_for(many, PAGE_BYTES) as large_daemon,
+        daemon_for(few, PAGE_BYTES) as small_daemon,
+        nexuskv.connect(large_daemon.socket) as large_client,
+        nexuskv.connect(small_daemon.socket) as small_client,
+    ):
+        large, small = Population(large_client, 1), Population(small_client, 2)
+        before = private_bytes(large_daemon.pid)
+        for words in _grown(large, many):
+            tell(words)
+        readings.add("entry_bytes", None, (private_bytes(large_daemon.pid) - before) / many)
+        small.grow(few)
+        times, rounds = effort.pick(20, 3), effort.pick(40, 2)
+        actions = {"value": large.lookups(times), "floor": small.lookups(times)}
+        for words, placement in effort.turns():
+            tell(f"lookups among {many:,} entries, {words}")
+            with placed(placement, (large_daemon.pid, small_daemon.pid)):
+                found = interleaved(rounds, actions)
+            readings.add(
+                "lookup_scale", placement, found["value"] * MICROSECONDS, found["floor"] * MICROSECONDS
+            )
+
+
+def _grown(population: Population, entries: int) -> Iterator[str]:
+    for percent in range(0, 100, 10):
+        yield f"storing {entries:,} entries, {percent} %"
+        population.grow(entries * (percent + 10) // 100)

@@ -1,0 +1,111 @@
+"""How fast pages get into the cache, against plain copies of the same pages into the same slots.
+
+Owns what a round is: as many pages as fill the daemon's memory, far more than the CPU's caches hold, from an engine's
+memory of the same size. All pages go again after each round, so that every round has the same slots.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+import nexuskv
+from nexuskv.bench import peers
+from nexuskv.bench.figures import Readings
+from nexuskv.bench.floors import Page, copy_seconds
+from nexuskv.bench.measure import Action, interleaved, placed
+from nexuskv.bench.setting import KIB, MIB, MODEL, daemon_for, descriptor, random_keys
+from nexuskv.bench.suite import Effort, Tell
+
+BATCH = 64
+ROUND_BYTES = 256 * MIB
+
+Put = Callable[[nexuskv.Cache, list[bytes], Sequence[Page]], None]
+
+
+class Puts:
+    """Rounds over one cache that `pages` fill; each action returns one time, that of the whole round."""
+
+    def __init__(self, client: nexuskv.Client, pages: Sequence[Page]) -> None:
+        self._client = client
+        self._cache = client.open(descriptor(pages[0].nbytes), model=MODEL)
+        self._pages = pages
+
+    def floor(self) -> list[float]:
+        """Plain copies into slots that are reserved before and given back after."""
+        with self._cache.reserve(random_keys(len(self._pages))) as reservation:
+            seconds = copy_seconds([page.buffer for page in reservation], self._pages)
+            reservation.abort()
+        return [seconds]
+
+    def through(self, put: Put) -> Action:
+        """All pages, in batches that `put` takes through the cache."""
+
+        def action() -> list[float]:
+            batches = [(random_keys(BATCH), batch) for batch in _batches(self._pages)]
+            start = time.perf_counter()
+            for keys, batch in batches:
+                put(self._cache, keys, batch)
+            seconds = time.perf_counter() - start
+            self._client.evict()
+            return [seconds]
+
+        return action
+
+
+def put_batch(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:
+    """Reserves all pages, fills them, commits them together."""
+    with cache.reserve(keys) as reservation:
+        for target, source in zip(reservation, pages, strict=True):
+            np.copyto(target.buffer, source)
+
+
+def put_single(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:
+    """Reserves all pages ahead, then fills and commits one by one: a reader can have each as soon as it is there."""
+    with cache.reserve(keys) as reservation:
+        for target, source in zip(reservation, pages, strict=True):
+            np.copyto(target.buffer, source)
+            target.commit()
+
+
+def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
+    """Adds put_64k_single, put_64k_batch and put_1mib, and LMDB's figures for the same pages."""
+    _measure_pages(
+        64 * KIB, {"put_64k_single": put_single, "put_64k_batch": put_batch}, effort, readings, tell
+    )
+    _measure_pages(MIB, {"put_1mib": put_batch}, effort, readings, tell)
+    if peers.lmdb is None:
+        readings.notes.append(peers.NO_LMDB)
+
+
+def _measure_pages(
+    page_bytes: int, ways: dict[str, Put], effort: Effort, readings: Readings, tell: Tell
+) -> None:
+    count = effort.pick(ROUND_BYTES // page_bytes, BATCH)
+    pages = list(np.random.default_rng(0).integers(256, size=(count, page_bytes), dtype=np.uint8))
+    with (
+        daemon_for(count, page_bytes) as daemon,
+        nexuskv.connect(daemon.socket) as client,
+        peers.opened(count * page_bytes) as lmdb,
+    ):
+        puts = Puts(client, pages)
+        actions = {"floor": puts.floor} | {name: puts.through(put) for name, put in ways.items()}
+        if lmdb is not None:
+            actions |= {f"{name}_lmdb": _lmdb_action(lmdb, put, pages) for name, put in ways.items()}
+        for words, placement in effort.turns():
+            tell(f"puts of {page_bytes // KIB} KiB, {words}")
+            with placed(placement, (daemon.pid,)):
+                found = interleaved(effort.pick(4, 1), actions)
+            speeds = {name: count * page_bytes / seconds / 1e9 for name, seconds in found.items()}
+            floor = speeds.pop("floor")
+            for name, speed in speeds.items():
+                readings.add(name, placement, speed, floor)
+
+
+def _lmdb_action(lmdb: peers.Lmdb, put: Put, pages: Sequence[Page]) -> Action:
+    batch = 1 if put is put_single else BATCH
+    return lambda: [lmdb.put(random_keys(len(pages)), pages, batch)]
+
+
+def _batches(pages: Sequence[Page]) -> list[Sequence[Page]]:
+    return [pages[at : at + BATCH] for at in range(0, len(pages), BATCH)]

@@ -1,0 +1,125 @@
+"""Figures for people: a table on a terminal, or the same one in Markdown, and what is to be said below it.
+
+Owns the wording. Knows nothing of how anything was measured.
+"""
+
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nexuskv.bench.figures import Definition, Figure, Outcome
+from nexuskv.bench.measure import Placement
+
+MARKDOWN_WIDTH = 200
+"""Characters: more than any row needs, so that none is wrapped."""
+
+
+def print_report(outcomes: list[Outcome], notes: Iterable[str], title: str, *, markdown: bool) -> None:
+    """Prints the table and the sentences."""
+    console = Console(width=MARKDOWN_WIDTH) if markdown else Console()
+    console.print(title, "", sep="\n", highlight=False)
+    console.print(_table(outcomes, markdown=markdown))
+    console.print("", highlight=False)
+    for sentence in (*_rivals(outcomes), *notes, verdict(outcomes)):
+        console.print(f"{'* ' if markdown else ''}{sentence}", highlight=False, soft_wrap=True)
+
+
+def verdict(outcomes: Iterable[Outcome]) -> str:
+    """How many bounds hold, and which do not."""
+    bounded = [each for each in outcomes if each.worst.holds is not None]
+    missed = [each for each in bounded if not each.worst.holds]
+    if not missed:
+        return f"All {len(bounded)} bounds hold, wherever the processes run."
+    names = "; ".join(f"{each.worst.name} is {_judged(each.worst)}, bound {_bound(each)}" for each in missed)
+    return f"{len(missed)} of {len(bounded)} bounds DO NOT HOLD: {names}."
+
+
+def title(suite: str, text: str, runs: int) -> str:
+    """What was measured, and on what."""
+    return (
+        f"Suite {suite}: {text}. The middle one of {runs} runs on {os.cpu_count()} CPUs ({_cpu()}),"
+        f" Linux {platform.release()}, Python {platform.python_version()}."
+    )
+
+
+def print_definitions(definitions: Iterable[Definition]) -> None:
+    """What each figure means."""
+    table = Table("figure", "bound", "what it is", box=box.SIMPLE)
+    for each in definitions:
+        bound = "" if each.bound is None else f"{each.sense} {each.bound:g}"
+        text = f"{each.rival}: {each.text}" if each.rival else each.text
+        table.add_row(each.name, bound, text)
+    Console().print(table)
+
+
+def _table(outcomes: Iterable[Outcome], *, markdown: bool) -> Table:
+    table = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
+    table.add_column("figure")
+    for heading in ("bound", "free", "floor", "ratio", "pinned", "floor", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("holds")
+    for each in outcomes:
+        cells = [cell for placement in Placement for cell in _cells(each, placement)]
+        holds = {None: "", True: "yes", False: "NO"}[each.worst.holds]
+        table.add_row(each.definition.name, _bound(each), *cells, holds)
+    return table
+
+
+def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str, str]:
+    figure = outcome.placed.get(placement)
+    if figure is None:  # one figure for both
+        return (
+            (_amount(outcome.worst.value, outcome.worst.unit), "", "")
+            if placement is Placement.FREE
+            else ("", "", "")
+        )
+    floor = _amount(figure.floor, figure.unit) if figure.floor else ""
+    return _amount(figure.value, figure.unit), floor, _judged(figure)
+
+
+def _bound(outcome: Outcome) -> str:
+    figure, sense = outcome.worst, outcome.definition.sense
+    if figure.bound is None:
+        return ""
+    limit = _amount(figure.bound, figure.unit) if figure.floor is None else f"{figure.bound:g} x"
+    return f"{sense} {limit}"
+
+
+def _judged(figure: Figure) -> str:
+    return _amount(figure.value, figure.unit) if figure.ratio is None else f"{figure.ratio:.2f} x"
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:.{0 if unit == 'B' else 1 if value >= 10 else 2}f} {unit}"
+
+
+def _rivals(outcomes: list[Outcome]) -> list[str]:
+    """Who is faster, for each figure that has a rival's to compare with."""
+    own = {each.definition.name: each for each in outcomes}
+    return [
+        _comparison(own[each.definition.name.rpartition("_")[0]], each)
+        for each in outcomes
+        if each.definition.rival
+    ]
+
+
+def _comparison(ours: Outcome, theirs: Outcome) -> str:
+    parts = []
+    for placement, figure in ours.placed.items():
+        other = theirs.placed[placement]
+        ahead = "ahead of" if figure.value > other.value else "behind"
+        parts.append(
+            f"{placement} {ahead} {theirs.definition.rival} ({figure.value:.1f} and {other.value:.1f} {figure.unit})"
+        )
+    return f"{ours.definition.name}: {', '.join(parts)}."
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
