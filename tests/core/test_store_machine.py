@@ -14,6 +14,7 @@ from nexuskv_daemon.core.check import check
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.store import Store
+from tests.core.readers import Readers
 
 SEGMENT = 4096
 SLOTS_A_SEGMENT = 8
@@ -39,10 +40,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     reservations = Bundle("reservations")
     hits = Bundle("hits")
+    reads = Bundle("reads")
 
     @initialize()
     def start(self) -> None:
-        self.store = Store(SEGMENT * SEGMENTS, SEGMENT)
+        self.readers = Readers(capacity=22)
+        self.store = Store(SEGMENT * SEGMENTS, SEGMENT, lambda _: self.readers)
         self.arenas = [self.store.register("t", descriptor(name)) for name in ("a", "b")]
         self.committed: list[dict[bytes, int]] = [{}, {}]
         self.pinned: list[tuple[Arena, list[tuple[bytes, int]]]] = []
@@ -70,7 +73,8 @@ class StoreMachine(RuleBasedStateMachine):
         granted = self._reserve(which, keys)
         self._forget_evicted()
         if granted is None:
-            assert sum(key not in before for key in keys) > len(arena.pool)
+            needed = sum(key not in before for key in keys)
+            assert needed > len(arena.pool) or needed + len(self.readers.found) > 0
             return which, None
         reservation, positions = granted
         wanted = [key for key in keys if key not in before]
@@ -123,6 +127,28 @@ class StoreMachine(RuleBasedStateMachine):
         assert not free & {handle for _, handle in found}, "a pinned slot was given away"
         arena.unpin(entries)
 
+    @rule(target=reads, which=st.integers(0, 1), branch=st.integers(0, 5), length=st.integers(1, 12))
+    def read_unasked(self, which: int, branch: int, length: int) -> list[tuple[int, int]]:
+        """A reader pins what it finds in the shared index; the store hears of it only when it frees slots."""
+        number = self.arenas[which].number
+        keys = [(number, key) for key in chain(branch, length) if (number, key) in self.readers.found]
+        self.readers.touched += keys
+        pinned = [(number, self.readers.found[key]) for key in keys]
+        self.readers.pins.update(pinned)
+        return pinned
+
+    @rule(pinned=consumes(reads))
+    def stop_reading(self, pinned: list[tuple[int, int]]) -> None:
+        for number, handle in pinned:
+            assert handle not in self.store.arenas[number].pool.free(), "a page was freed under its reader"
+        self.readers.pins.subtract(pinned)
+        for arena in self.arenas:
+            arena.reclaim()
+            for entry in arena.retiring:
+                assert entry.pins or self.readers.pins[arena.number, entry.handle], (
+                    "a slot nobody reads was kept"
+                )
+
     @rule(which=st.integers(0, 1), pages=st.integers(1, 10))
     def evict(self, which: int, pages: int) -> None:
         arena = self.arenas[which]
@@ -154,6 +180,9 @@ class StoreMachine(RuleBasedStateMachine):
         check(self.store)
         for model, arena in zip(self.committed, self.arenas, strict=True):
             assert {key: entry.handle for key, entry in arena.index.items()} == model
+            assert {
+                key: at for (number, key), at in self.readers.found.items() if number == arena.number
+            } == model
 
 
 TestStore = StoreMachine.TestCase

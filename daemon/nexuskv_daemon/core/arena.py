@@ -12,6 +12,7 @@ from nexuskv.contract import AllPages, Descriptor, slot_bytes
 from nexuskv_daemon.core.entries import ABSENT, COMMITTED, RETIRING, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy
 from nexuskv_daemon.core.ghosts import Ghosts
+from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.slots import SlotPool
 
 
@@ -37,6 +38,7 @@ class Arena:
     tenant: str
     descriptor: Descriptor
     policy: EvictionPolicy
+    publication: Publication
     index: dict[bytes, Entry] = field(default_factory=dict)
     writing: dict[bytes, Entry] = field(default_factory=dict)
     retiring: set[Entry] = field(default_factory=set)
@@ -63,33 +65,62 @@ class Arena:
         if entry.evictable and not entry.queued:
             self.policy.add(entry)
 
-    def publish(self, entry: Entry) -> None:
-        """WRITING -> COMMITTED."""
-        del self.writing[entry.key]
-        self.index[entry.key] = entry
-        entry.state = COMMITTED
-        self.ghosts.forget(entry.key)
-        self.enqueue(entry)
+    def admit(self, entries: list[Entry], owner: int) -> bool:
+        """ABSENT -> WRITING, by session `owner`. False when the shared index has no place for them."""
+        if not self.publication.reserve(self, entries, owner):
+            return False
+        for entry in entries:
+            self.writing[entry.key] = entry
+            if entry.parent is not None:
+                entry.parent.children += 1
+        return True
 
-    def discard(self, entry: Entry) -> None:
-        """WRITING -> ABSENT: the slot comes back, nobody ever read it."""
-        del self.writing[entry.key]
-        self._unlink(entry)
-        self._free(entry)
+    def publish(self, entries: list[Entry]) -> None:
+        """WRITING -> COMMITTED, parents first."""
+        for entry in entries:
+            del self.writing[entry.key]
+            self.index[entry.key] = entry
+            entry.state = COMMITTED
+            self.ghosts.forget(entry.key)
+        self.publication.commit(self, entries)
+        for entry in entries:
+            self.enqueue(entry)
+        self.counters.committed += len(entries)
 
-    def retire(self, entry: Entry) -> None:
-        """COMMITTED -> ABSENT, or RETIRING while a hit holds it. Its children went before it."""
+    def discard(self, entries: list[Entry]) -> None:
+        """WRITING -> ABSENT, children first: the slots come back, nobody ever read them."""
+        self.publication.abort(self, entries)
+        for entry in entries:
+            del self.writing[entry.key]
+            self._unlink(entry)
+            self._free(entry)
+        self.counters.aborted += len(entries)
+
+    def detach(self, entry: Entry) -> None:
+        """COMMITTED -> RETIRING, as far as other entries are concerned; `settle` ends it. Its children went before."""
         assert not entry.children
         del self.index[entry.key]
         self._unlink(entry)
         self.ghosts.remember(entry)
-        self.counters.evicted += 1
-        if not entry.pins:
-            self._free(entry)
-            return
         entry.state = RETIRING
-        self.pinned -= 1
-        self.retiring.add(entry)
+        if entry.pins:
+            self.pinned -= 1
+
+    def settle(self, entries: list[Entry]) -> int:
+        """Detached entries: their slots come back unless somebody reads them. Returns how many did."""
+        self.publication.retire(self, entries)
+        self.counters.evicted += len(entries)
+        self.retiring.update(entries)
+        return self.reclaim(entries)
+
+    def reclaim(self, entries: Iterable[Entry] | None = None) -> int:
+        """RETIRING -> ABSENT where nobody reads any more, of `entries` or of all. Returns how many."""
+        unheld = [entry for entry in (self.retiring if entries is None else entries) if not entry.pins]
+        free = self.publication.free(self, unheld) if unheld else []
+        for entry in free:
+            self.retiring.remove(entry)
+            self._free(entry)
+        return len(free)
 
     def pin(self, entries: list[Entry], tick: int) -> None:
         """One more hit holds each of `entries`, which are used now."""
@@ -110,8 +141,7 @@ class Arena:
 
     def _unpinned(self, entry: Entry) -> None:
         if entry.state is RETIRING:
-            self.retiring.remove(entry)
-            self._free(entry)
+            self.reclaim((entry,))
             return
         self.pinned -= 1
         if not entry.children and not entry.queued:

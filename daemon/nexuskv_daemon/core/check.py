@@ -35,7 +35,7 @@ def _check_states(arena: Arena) -> None:
     assert all(
         entry.state is WRITING and entry.key == key and not entry.pins for key, entry in arena.writing.items()
     )
-    assert all(entry.state is RETIRING and entry.pins > 0 for entry in arena.retiring)
+    assert all(entry.state is RETIRING for entry in arena.retiring)
     assert not arena.index.keys() & arena.writing.keys()
     assert arena.pinned == sum(1 for entry in arena.index.values() if entry.pins)
     assert all(entry.pins >= 0 for entry in _entries(arena))

@@ -23,8 +23,8 @@ def emptiable(arena: Arena) -> list[int]:
     return sorted(last_use, key=last_use.__getitem__)
 
 
-def empty(arena: Arena, segment: int) -> None:
-    """Evicts every entry of `segment` and all that hang below, leaves first."""
+def empty(arena: Arena, segment: int) -> bool:
+    """Evicts every entry of `segment` and all that hang below, leaves first. False when somebody reads one of them."""
     children = _children(arena)
     doomed = [entry for entry in arena.index.values() if segment_of(entry.handle) == segment]
     seen = set(doomed)
@@ -34,6 +34,7 @@ def empty(arena: Arena, segment: int) -> None:
                 seen.add(child)
                 doomed.append(child)
     retire_all(arena, doomed)
+    return not any(segment_of(entry.handle) == segment for entry in arena.retiring)
 
 
 def everything(arena: Arena) -> list[Entry]:
@@ -47,18 +48,19 @@ def everything(arena: Arena) -> list[Entry]:
     return [entry for entry in arena.index.values() if entry not in kept]
 
 
-def retire_all(arena: Arena, doomed: list[Entry]) -> None:
-    """Retires a set of entries that is closed under "child of", each after its children."""
+def retire_all(arena: Arena, doomed: list[Entry]) -> int:
+    """Retires a set of entries that is closed under "child of", each after its children. Returns slots freed."""
     waiting = set(doomed)
     ready = [entry for entry in doomed if not entry.children]
     while ready:
         entry = ready.pop()
         parent = entry.parent
         waiting.discard(entry)
-        arena.retire(entry)
+        arena.detach(entry)
         if parent is not None and parent in waiting and not parent.children:
             ready.append(parent)
     assert not waiting, "an entry to retire has children that stay"
+    return arena.settle(doomed)
 
 
 def _blocked(arena: Arena) -> set[int]:

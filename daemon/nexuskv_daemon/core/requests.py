@@ -87,7 +87,7 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
 def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
     arena = session.arena(request.arena)
     older = session.reservation(request.reservation) if request.reservation else None
-    granted = host.store.reserve(arena, request.keys, request.parent, older, now)
+    granted = host.store.reserve(arena, request.keys, request.parent, older, now, session.number)
     if granted is None:
         return None
     reservation, plan = granted

@@ -25,18 +25,13 @@ class Reservation:
         before its parent; nothing is committed then.
         """
         entries = self._remaining() if rest else self._chosen(places)
-        for entry in entries:
-            self.arena.publish(entry)
+        self.arena.publish(entries)
         self.committed += len(entries)
-        self.arena.counters.committed += len(entries)
         return self.committed
 
     def abort(self) -> None:
         """Gives back what is not committed, children first."""
-        remaining = self._remaining()
-        for entry in reversed(remaining):
-            self.arena.discard(entry)
-        self.arena.counters.aborted += len(remaining)
+        self.arena.discard(self._remaining()[::-1])
 
     def _remaining(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.state is WRITING]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from nexuskv.errors import ArenaFull
 from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.memory import Memory, SegmentRecord
 
 
@@ -30,6 +31,9 @@ class Room:
         """
         if len(arena.pool) >= need:
             return True
+        arena.reclaim()
+        if len(arena.pool) >= need:
+            return True
         self._refuse_hopeless(arena, need)
         if self.memory.growing(arena):
             return False
@@ -37,9 +41,9 @@ class Room:
             return False
         if len(arena.pool) + arena.evictable_at_most < need:
             raise self._full(arena, need)
-        self.evict(arena, need - len(arena.pool))
-        if len(arena.pool) < need:
-            raise self._full(arena, need)
+        while len(arena.pool) < need:
+            if not self.evict(arena, need - len(arena.pool)):
+                raise self._full(arena, need)
         return True
 
     def grow_ahead(self, arena: Arena, now: float) -> None:
@@ -49,13 +53,13 @@ class Room:
             self._plan(arena, now)
 
     def evict(self, arena: Arena, slots: int) -> int:
-        """Evicts up to `slots` pages in the policy's order. Returns how many went."""
-        for gone in range(slots):
-            entry = arena.policy.victim()
-            if entry is None:
-                return gone
-            arena.retire(entry)
-        return slots
+        """Evicts up to `slots` pages in the policy's order. Returns how many; readers keep the slots of theirs."""
+        gone: list[Entry] = []
+        while len(gone) < slots and (entry := arena.policy.victim()) is not None:
+            arena.detach(entry)
+            gone.append(entry)
+        arena.settle(gone)
+        return len(gone)
 
     def _plan(self, arena: Arena, now: float) -> bool:
         record = self.memory.plan(arena, now)
@@ -76,7 +80,8 @@ class Room:
         if left + sum(self.memory.ready[number].nbytes for _, number in chosen) < short * arena.slot_bytes:
             return False
         for donor, number in chosen:
-            reclaim.empty(donor, number)
+            if not reclaim.empty(donor, number):
+                continue
             self.dropped.append(self.memory.ready[number])
             self.memory.drop(number)
             if self._plan(arena, now):
@@ -93,6 +98,13 @@ class Room:
                 return []
             owners = [o for o in owners if self.memory.bytes_of(o) > share and _coldness(o) < mine]
         return sorted(owners, key=_coldness)
+
+    def index_full(self, arena: Arena, need: int) -> ArenaFull:
+        """The refusal when slots are free but the shared index has no place for more entries."""
+        error = self._full(arena, need)
+        return ArenaFull(
+            f"the tenant's index is full: give nexuskvd more --index-entries. {error}", error.numbers
+        )
 
     def _full(self, arena: Arena, need: int) -> ArenaFull:
         slot = arena.slot_bytes

@@ -16,6 +16,7 @@ from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
 from nexuskv_daemon.core.memory import Memory
+from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.room import Room
 
@@ -30,10 +31,14 @@ class Plan:
 
 
 class Store:
-    """Arenas by number; `budget` and `segment_bytes` in bytes."""
+    """Arenas by number; `budget` and `segment_bytes` in bytes, `publication` makes a tenant's."""
 
     def __init__(
-        self, budget: int, segment_bytes: int, policy: Callable[[], EvictionPolicy] = LeafLru
+        self,
+        budget: int,
+        segment_bytes: int,
+        publication: Callable[[str], Publication],
+        policy: Callable[[], EvictionPolicy] = LeafLru,
     ) -> None:
         self.memory = Memory(budget, segment_bytes)
         self.room = Room(self.memory)
@@ -41,6 +46,8 @@ class Store:
         self._by_contract: dict[tuple[str, bytes], Arena] = {}
         self._by_id: dict[tuple[str, str], Descriptor] = {}
         self._policy = policy
+        self._publication = publication
+        self._publications: dict[str, Publication] = {}
         self._tick = 0
         self._reservations = 0
 
@@ -54,9 +61,16 @@ class Store:
             )
         arena = self._by_contract.get((tenant, descriptor.digest))
         if arena is None:
-            arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy())
+            arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy(), self.publication(tenant))
             self.arenas[arena.number] = self._by_contract[tenant, descriptor.digest] = arena
         return arena
+
+    def publication(self, tenant: str) -> Publication:
+        """Where the entries of `tenant` are made known."""
+        found = self._publications.get(tenant)
+        if found is None:
+            found = self._publications[tenant] = self._publication(tenant)
+        return found
 
     def pin(self, arena: Arena, keys: list[bytes], *, whole: bool = False) -> tuple[int, list[Entry]]:
         """Pins the longest restorable boundary, or all of `keys` or nothing. Returns where in `keys` it starts."""
@@ -68,26 +82,33 @@ class Store:
         return start, entries
 
     def reserve(
-        self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None, now: float
+        self,
+        arena: Arena,
+        keys: list[bytes],
+        parent: bytes,
+        reservation: Reservation | None,
+        now: float,
+        owner: int = 0,
     ) -> tuple[Reservation, Plan] | None:
         """Slots for every absent key, all or none; None while a segment is being made: ask again when it is there.
 
-        Raises ArenaFull, ParentMissing, and BadRequest for repeated keys.
+        `owner` is the session that will write them. Raises ArenaFull, ParentMissing, and BadRequest for repeated keys.
         """
         plan = self._plan(arena, keys, parent, reservation)
         guards = {entry for entry in plan.parents if entry is not None and entry.state is COMMITTED}
         self._tick += 1
         arena.pin(list(guards), self._tick)  # room is not made by evicting what the new pages hang from
         try:
-            there = self.room.make(arena, len(plan.positions), self.arenas.values(), now)
+            self._refresh(arena, len(plan.positions))
+            if not self.room.make(arena, len(plan.positions), self.arenas.values(), now):
+                return None
+            entries = self._grant(arena, keys, plan, owner)
         finally:
             arena.unpin(guards)
-        if not there:
-            return None
         if reservation is None:
             self._reservations += 1
             reservation = Reservation(self._reservations, arena)
-        self._grant(reservation, keys, plan)
+        reservation.entries += entries
         return reservation, plan
 
     def evict(self, arena: Arena, nbytes: int) -> int:
@@ -97,9 +118,8 @@ class Store:
     def evict_everything(self, arena: Arena) -> tuple[int, int]:
         """Evicts every page that has none being written below it. Returns pages gone, and pages left to their pins."""
         doomed = reclaim.everything(arena)
-        retiring = sum(1 for entry in doomed if entry.pins)
-        reclaim.retire_all(arena, doomed)
-        return len(doomed) - retiring, retiring
+        gone = reclaim.retire_all(arena, doomed)
+        return gone, len(doomed) - gone
 
     def owner(self, arena: Arena, key: bytes) -> Arena | None:
         """Another arena of the same tenant that has `key`."""
@@ -129,9 +149,7 @@ class Store:
                 before = entry
             elif key in arena.writing:
                 plan.busy += 1
-                if (
-                    arena.chained
-                ):  # what hangs below a page that another session may still abort is not granted
+                if arena.chained:  # nothing is granted below a page that another session may still abort
                     plan.busy = len(keys) - position
                     break
             else:
@@ -155,20 +173,36 @@ class Store:
             )
         return entry
 
-    def _grant(self, reservation: Reservation, keys: list[bytes], plan: Plan) -> None:
-        """Makes the WRITING entries. A page whose parent is granted just before it hangs from that one."""
-        arena = reservation.arena
-        handles = arena.pool.take(len(plan.positions))
-        before: Entry | None = None
+    def _grant(self, arena: Arena, keys: list[bytes], plan: Plan, owner: int) -> list[Entry]:
+        """Makes the WRITING entries; evicts when the shared index is full though slots are free."""
+        entries = self._fresh(arena, keys, plan)
+        while not arena.admit(entries, owner):
+            if not self.room.evict(arena, len(entries)):
+                arena.pool.give(entry.handle for entry in entries)
+                raise self.room.index_full(arena, len(entries))
+        return entries
+
+    def _fresh(self, arena: Arena, keys: list[bytes], plan: Plan) -> list[Entry]:
+        """A page whose parent is granted just before it hangs from that one."""
+        entries: list[Entry] = []
         last = -2
-        for position, resident, handle in zip(plan.positions, plan.parents, handles, strict=True):
-            parent = before if arena.chained and position == last + 1 else resident
-            before = Entry(keys[position], handle, parent, self._tick)
+        for position, resident, handle in zip(
+            plan.positions, plan.parents, arena.pool.take(len(plan.positions)), strict=True
+        ):
+            parent = entries[-1] if arena.chained and position == last + 1 else resident
+            entries.append(Entry(keys[position], handle, parent, self._tick))
             last = position
-            if parent is not None:
-                parent.children += 1
-            arena.writing[before.key] = before
-            reservation.entries.append(before)
+        return entries
+
+    def _refresh(self, arena: Arena, need: int) -> None:
+        """Takes in what readers used without asking, once room is short and somebody will have to go."""
+        if len(arena.pool) >= need:
+            return
+        for number, key in arena.publication.used():
+            used = self.arenas.get(number)
+            entry = used.index.get(key) if used is not None else None
+            if entry is not None:
+                entry.tick = self._tick
 
 
 def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
