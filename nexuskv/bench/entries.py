@@ -1,11 +1,11 @@
 """What a million entries cost: the daemon's own memory, and how much slower a lookup gets.
 
-Owns the populations: chains as long as prompts have pages, of the smallest pages there are, since it is entries that count
-here. Lookups go to other chains each time, so the daemon's caches are as cold as they are in use.
+Owns the populations: chains as long as prompts have pages, of the smallest pages there are, since it is entries that
+count here. Lookups go to other chains each time, so the daemon's caches are as cold as they are in use.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import nexuskv
 from nexuskv.bench.figures import Readings
@@ -41,7 +41,7 @@ class Population:
     def lookups(self, times: int) -> Action:
         """Times lookups of KEYS keys each; choosing them is not timed."""
 
-        def action() -> list[float]:
+        def action() -> Sequence[float]:
             requests = iter([self._some_keys() for _ in range(times)])
             return repeated(lambda: self._cache.lookup(next(requests)), times)()
 

@@ -1,7 +1,7 @@
 """Whether a hit copies: where the arrays of hit pages lie, as the kernel's map of this process tells.
 
-Owns the argument. Every array that a hit gives out, of whole pages and of single tensors, must lie in a shared mapping of
-one of the daemon's segments; each byte of one that does not would be a copy.
+Owns the argument. Every array that a hit gives out, of whole pages and of single tensors, must lie in a shared mapping
+of one of the daemon's segments; each byte of one that does not would be a copy.
 """
 
 import nexuskv

@@ -61,7 +61,7 @@ def interleaved(rounds: int, actions: Mapping[str, Action]) -> dict[str, float]:
     for action in actions.values():
         action()
     for turn in range(rounds):
-        for name in list(actions) if turn % 2 == 0 else reversed(actions):
+        for name in list(actions) if turn % 2 == 0 else reversed(list(actions)):
             samples[name].extend(actions[name]())
     return {name: median(seconds) for name, seconds in samples.items()}
 

@@ -9,13 +9,14 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from nexuskv.bench.floors import Page
 
-try:
+INSTALLED = find_spec("lmdb") is not None
+if TYPE_CHECKING or INSTALLED:
     import lmdb
-except ImportError:
-    lmdb = None
 
 NO_LMDB = "LMDB was not measured: it is not installed (pip install 'nexuskv[bench]')"
 
@@ -32,7 +33,7 @@ class Lmdb:
         for at in range(0, len(keys), batch):
             with self._environment.begin(write=True) as transaction:
                 for key, page in zip(keys[at : at + batch], pages[at : at + batch], strict=True):
-                    transaction.put(key, page)
+                    transaction.put(key, page.data)
         seconds = time.perf_counter() - start
         with self._environment.begin(write=True) as transaction:
             transaction.drop(self._environment.open_db(None, transaction), delete=False)
@@ -42,7 +43,7 @@ class Lmdb:
 @contextlib.contextmanager
 def opened(nbytes: int) -> Iterator[Lmdb | None]:
     """An empty database for pages of `nbytes` in all; None where LMDB is not installed."""
-    if lmdb is None:
+    if not INSTALLED:
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="nexuskv-bench-", dir="/dev/shm") as folder:

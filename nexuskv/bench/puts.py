@@ -74,7 +74,7 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
         64 * KIB, {"put_64k_single": put_single, "put_64k_batch": put_batch}, effort, readings, tell
     )
     _measure_pages(MIB, {"put_1mib": put_batch}, effort, readings, tell)
-    if peers.lmdb is None:
+    if not peers.INSTALLED:
         readings.notes.append(peers.NO_LMDB)
 
 

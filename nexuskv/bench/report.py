@@ -15,14 +15,16 @@ from rich.table import Table
 from nexuskv.bench.figures import Definition, Figure, Outcome
 from nexuskv.bench.measure import Placement
 
-MARKDOWN_WIDTH = 200
-"""Characters: more than any row needs, so that none is wrapped."""
+WIDE = 200
+"""Characters: more than any row needs, so that none is wrapped where no terminal sets a limit."""
 
 
 def print_report(outcomes: list[Outcome], notes: Iterable[str], title: str, *, markdown: bool) -> None:
     """Prints the table and the sentences."""
-    console = Console(width=MARKDOWN_WIDTH) if markdown else Console()
-    console.print(title, "", sep="\n", highlight=False)
+    console = Console()
+    if markdown or not console.is_terminal:
+        console = Console(width=WIDE)
+    console.print(title, "", sep="\n", highlight=False, soft_wrap=True)
     console.print(_table(outcomes, markdown=markdown))
     console.print("", highlight=False)
     for sentence in (*_rivals(outcomes), *notes, verdict(outcomes)):
@@ -60,26 +62,24 @@ def print_definitions(definitions: Iterable[Definition]) -> None:
 def _table(outcomes: Iterable[Outcome], *, markdown: bool) -> Table:
     table = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
     table.add_column("figure")
-    for heading in ("bound", "free", "floor", "ratio", "pinned", "floor", "ratio"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("bound", "free / floor", "ratio", "pinned / floor", "ratio"):
+        table.add_column(heading, justify="right")
     table.add_column("holds")
     for each in outcomes:
         cells = [cell for placement in Placement for cell in _cells(each, placement)]
         holds = {None: "", True: "yes", False: "NO"}[each.worst.holds]
-        table.add_row(each.definition.name, _bound(each), *cells, holds)
+        table.add_row(each.definition.rival or each.definition.name, _bound(each), *cells, holds)
     return table
 
 
-def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str, str]:
+def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str]:
     figure = outcome.placed.get(placement)
-    if figure is None:  # one figure for both
-        return (
-            (_amount(outcome.worst.value, outcome.worst.unit), "", "")
-            if placement is Placement.FREE
-            else ("", "", "")
-        )
-    floor = _amount(figure.floor, figure.unit) if figure.floor else ""
-    return _amount(figure.value, figure.unit), floor, _judged(figure)
+    if figure is not None:
+        return f"{_number(figure.value)} / {_number(figure.floor)} {figure.unit}", _judged(figure)
+    once = (
+        placement is Placement.FREE
+    )  # a figure that is the same wherever processes run stands in the first column
+    return (_amount(outcome.worst.value, outcome.worst.unit) if once else "", "")
 
 
 def _bound(outcome: Outcome) -> str:
@@ -95,7 +95,14 @@ def _judged(figure: Figure) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    return f"{value:.{0 if unit == 'B' else 1 if value >= 10 else 2}f} {unit}"
+    return f"{_number(value)} {unit}"
+
+
+def _number(value: float | None) -> str:
+    """Three digits or so: no figure here is known better."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
 def _rivals(outcomes: list[Outcome]) -> list[str]:

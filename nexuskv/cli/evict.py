@@ -6,7 +6,7 @@ daemon decides.
 
 import argparse
 
-from nexuskv.cli.options import Subparsers, connect, print_json, size
+from nexuskv.cli.options import Subparsers, add_socket, connect, print_json, size
 from nexuskv.quantity import format_size
 
 
@@ -17,6 +17,7 @@ def add_parser(subparsers: Subparsers) -> None:
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--bytes", type=size, metavar="SIZE", help="at least this much, such as 512MiB")
     amount.add_argument("--all", action="store_true", help="held pages too: they go with their last reader")
+    add_socket(parser)
     parser.set_defaults(func=run, usage_error=parser.error)
 
 

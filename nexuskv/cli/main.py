@@ -44,13 +44,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"nexuskv {version('nexuskv')}")
     parser.set_defaults(json=False, socket=None)
-    options.add_common(parser)
+    options.add_json(parser)
+    options.add_socket(parser)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(subparsers)
     for subparser in subparsers.choices.values():
-        subparser.conflict_handler = "resolve"  # a subcommand may have declared one of them itself
-        options.add_common(subparser)
+        subparser.conflict_handler = "resolve"  # a subcommand may have declared it itself
+        options.add_json(subparser)
     return parser
 
 

@@ -24,13 +24,18 @@ class Subparsers(Protocol):
     def add_parser(self, name: str, /, **options: Any) -> argparse.ArgumentParser: ...
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Adds `--json` and `--socket`; a subcommand that is not given them leaves what stood before it alone."""
-    suppress = argparse.SUPPRESS
-    parser.add_argument("--json", action="store_true", default=suppress, help="print JSON, errors included")
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds `--json`; where it is not given, what was said before the subcommand holds."""
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, errors included"
+    )
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Adds `--socket`; where it is not given, what was said before the subcommand holds."""
     parser.add_argument(
         "--socket",
-        default=suppress,
+        default=argparse.SUPPRESS,
         metavar="unix:PATH",
         help="the daemon's socket; default: NEXUSKV_SOCKET, the system's, then the user's",
     )

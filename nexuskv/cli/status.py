@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.table import Table
 
-from nexuskv.cli.options import Subparsers, connect, console, print_json, wide_table
+from nexuskv.cli.options import Subparsers, add_socket, connect, console, print_json, wide_table
 from nexuskv.protocol.messages import ArenaStats, Stats
 from nexuskv.quantity import format_size
 
@@ -19,6 +19,7 @@ from nexuskv.quantity import format_size
 def add_parser(subparsers: Subparsers) -> None:
     """Registers `status`."""
     parser = subparsers.add_parser("status", help="show memory, arenas, hit rates and sessions of the daemon")
+    add_socket(parser)
     parser.set_defaults(func=run)
 
 

@@ -46,7 +46,7 @@ class Session:
         self._receiver = seqpacket.Receiver()
         self._orphans: deque[m.Request] = deque()
         self._layouts: dict[int, contract.PageLayout] = {}
-        self._arenas: dict[str, int] = {}
+        self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.readable: dict[int, MappedSegment] = {}
         self.writable: dict[int, MappedSegment] = {}
         self.alive = True
@@ -65,12 +65,13 @@ class Session:
 
     def arena(self, descriptor: contract.Descriptor) -> int:
         """The arena of `descriptor`, registered on first use. Raises DescriptorConflict."""
-        number = self._arenas.get(descriptor.descriptor_id)
-        if number is None:
-            request = m.Register(self.number(), contract.encode(descriptor))
-            number = self.call(request, m.Registered).arena
-            self._layouts[number] = descriptor.page_layout
-            self._arenas[descriptor.descriptor_id] = number
+        registered, number = self._arenas.get(descriptor.descriptor_id, (None, 0))
+        if registered is descriptor or registered == descriptor:
+            return number
+        request = m.Register(self.number(), contract.encode(descriptor))
+        number = self.call(request, m.Registered).arena
+        self._layouts[number] = descriptor.page_layout
+        self._arenas[descriptor.descriptor_id] = descriptor, number
         return number
 
     def call(self, request: m.Request, expected: type[R]) -> R:

@@ -68,6 +68,8 @@ def named(field: str = "") -> Iterator[None]:
         yield
     except msgspec.DecodeError as error:
         raise _translate(error, field) from None
+    except RecursionError:  # of bytes that open a thousand arrays; whoever sent them must not end the reader
+        raise DescriptorError(field, "nested far deeper than a descriptor is") from None
 
 
 def _translate(error: msgspec.DecodeError, field: str) -> DescriptorError:

@@ -62,6 +62,10 @@ class Daemon:
         ours = re.compile(re.escape(f"nexuskv-{self.instance}-") + "[a-z]+.*")
         return sorted(name for name in os.listdir("/dev/shm") if ours.fullmatch(name))  # noqa: PTH208  # names, not paths
 
+    def descriptors(self) -> int:
+        """How many the process has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ends the process and returns its exit code; what SIGKILL leaves behind is removed too."""
         if self.process.poll() is None:

@@ -6,6 +6,7 @@ is handed to the test as it is.
 
 import itertools
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,6 +18,12 @@ from nexuskv.protocol import messages as m
 
 R = TypeVar("R", bound=m.Message)
 SECONDS = 30.0
+_fresh = itertools.count(1)
+
+
+def fresh(number: int) -> list[bytes]:
+    """Page keys that nobody used before."""
+    return [next(_fresh).to_bytes(m.KEY_BYTES, "big") for _ in range(number)]
 
 
 class RawSession:
@@ -29,17 +36,22 @@ class RawSession:
         self.segments: dict[tuple[int, bool], int] = {}
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.settimeout(SECONDS)
-        self._sock.connect(str(path))
-        if greet:
-            self.ask(m.Hello(self.number(), m.PROTOCOL_VERSION), m.Welcome)
+        try:
+            self._sock.connect(str(path))
+            if greet:
+                self.ask(m.Hello(self.number(), m.PROTOCOL_VERSION), m.Welcome)
+        except BaseException:
+            self.close()
+            raise
 
     def number(self) -> int:
         """A fresh request id."""
         return next(self._numbers)
 
-    def send(self, message: m.Request | bytes) -> None:
-        """Sends a request, or bytes as they are."""
-        self._sock.send(message if isinstance(message, bytes) else codec.encode(message))
+    def send(self, message: m.Request | bytes, gifts: Sequence[int] = ()) -> None:
+        """Sends a request, or bytes as they are, with descriptors that nobody asked for."""
+        data = message if isinstance(message, bytes) else codec.encode(message)
+        seqpacket.send(self._sock, data, gifts)
 
     def receive(self) -> m.Reply:
         """The next reply. Raises EOFError when the daemon ended the session."""
@@ -94,6 +106,17 @@ class RawSession:
     def reserve(self, arena: int, keys: list[bytes], parent: bytes = b"", reservation: int = 0) -> m.Reserved:
         """Asks for slots and gets them."""
         return self.ask(m.Reserve(self.number(), arena, keys, parent, reservation), m.Reserved)
+
+    def committed(self, arena: int, pages: int) -> list[bytes]:
+        """Keys of a new chain that is resident."""
+        keys = fresh(pages)
+        reservation = self.reserve(arena, keys).reservation
+        self.ask(m.Commit(self.number(), reservation, [], rest=True), m.Committed)
+        return keys
+
+    def states(self, arena: int, keys: list[bytes]) -> bytes:
+        """What the daemon knows of each key."""
+        return self.ask(m.Lookup(self.number(), arena, keys), m.Found).states
 
     def close(self) -> None:
         """Ends the session."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nexuskv import contract
-from nexuskv.errors import UnknownDescriptor, VersionMismatch
+from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import lookup
 from nexuskv_daemon.core.arena import Arena
@@ -52,6 +52,8 @@ def perform(host: Host, session: Session, request: m.Request, now: float) -> Ans
 
 
 def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer:
+    if session.greeted:
+        raise BadRequest("a session begins with one hello: this one had its own")
     if request.version != m.PROTOCOL_VERSION:
         error = VersionMismatch(
             f"this daemon speaks protocol version {m.PROTOCOL_VERSION}, the client {request.version}: "
@@ -87,6 +89,8 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
 def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
     arena = session.arena(request.arena)
     older = session.reservation(request.reservation) if request.reservation else None
+    if older is not None and older.arena is not arena:
+        raise NotReserved(f"reservation {older.number} holds pages of another arena: reserve anew in this one")
     granted = host.store.reserve(arena, request.keys, request.parent, older, now, session.number)
     if granted is None:
         return None

@@ -47,9 +47,9 @@ class Room:
         return True
 
     def grow_ahead(self, arena: Arena, now: float) -> None:
-        """Plans a segment before it is needed: when less than a quarter of one is free and the budget allows."""
+        """Plans a segment before it is needed: when less than half of one is free and the budget allows."""
         typical = max(1, self.memory.segment_bytes // arena.slot_bytes)
-        if len(arena.pool) * 4 < typical and not self.memory.growing(arena):
+        if len(arena.pool) * 2 < typical and not self.memory.growing(arena):
             self._plan(arena, now)
 
     def evict(self, arena: Arena, slots: int) -> int:
