@@ -1,51 +1,39 @@
-"""The shared-memory objects of one instance: made, handed out, given back.
+"""The data segments: made, handed out, given back.
 
-Owns every object `/nexuskv-INSTANCE-data-N`, its descriptors and mapping, and is the only module that knows posix_ipc.
-Knows nothing of what lies in a segment. `make` runs in a worker thread, everything else in the event loop.
+Owns their descriptors and the daemon's mappings. Knows nothing of what lies in a segment. `make` runs in a worker
+thread, everything else in the event loop.
 """
 
 import contextlib
-import logging
 import mmap
 import os
-import re
-from collections.abc import Iterator
-from pathlib import Path
-
-import posix_ipc
 
 from nexuskv.errors import ArenaFull
 from nexuskv_daemon.prefault import Warming
+from nexuskv_daemon.shm import Namespace
 
-log = logging.getLogger(__name__)
-SHM = Path("/dev/shm")
-MODE = 0o600
-"""Of every object: another uid gets at it through a descriptor that the daemon hands out, or not at all."""
+DATA = "data"
 
 
 class SegmentObject:
-    """One object: `reader` is a descriptor opened read-only, `writer` one for reading and writing."""
+    """One segment: `reader` is a descriptor opened read-only, `writer` one for reading and writing."""
 
-    def __init__(self, name: str, nbytes: int) -> None:
-        """Creates the object and reserves all its space. Raises OSError when the machine has not got that much."""
-        self.name = name
+    def __init__(self, namespace: Namespace, number: int, writer: int) -> None:
+        """Takes over `writer`, also when it fails. Raises ArenaFull."""
         with contextlib.ExitStack() as undo:
-            made = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=MODE, size=nbytes)
-            undo.callback(posix_ipc.unlink_shared_memory, name)
-            undo.callback(os.close, made.fd)
-            # Without this a full tmpfs would show as a SIGBUS in whoever touches the page first.
-            os.posix_fallocate(made.fd, 0, nbytes)
-            opened = posix_ipc.SharedMemory(name, 0, read_only=True)
-            undo.callback(os.close, opened.fd)
-            self.warming = Warming(mmap.mmap(made.fd, nbytes))
-            self.writer, self.reader = made.fd, opened.fd
+            undo.callback(os.close, writer)
+            reader = namespace.open(DATA, number, writable=False)
+            undo.callback(os.close, reader)
+            try:
+                self.warming = Warming(mmap.mmap(writer, 0))
+            except OSError as error:
+                raise ArenaFull(f"cannot map segment {number}: {error}") from error
             undo.pop_all()
+        self.writer, self.reader = writer, reader
 
-    def remove(self) -> None:
-        """Gives the memory back at once, also what clients still map, and the name with it."""
+    def discard(self) -> None:
+        """Gives the memory back at once, also what clients still map."""
         self.warming.discard()
-        with contextlib.suppress(posix_ipc.ExistentialError):
-            posix_ipc.unlink_shared_memory(self.name)
         self.close()
 
     def close(self) -> None:
@@ -56,18 +44,25 @@ class SegmentObject:
 
 
 class SegmentObjects:
-    """All objects of an instance, by segment number."""
+    """All segments of an instance, by number."""
 
-    def __init__(self, instance: str) -> None:
-        self._prefix = f"/nexuskv-{instance}-data-"
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
         self._objects: dict[int, SegmentObject] = {}
 
     def make(self, number: int, nbytes: int) -> SegmentObject:
         """Creates segment `number`; `adopt` it in the event loop. Raises ArenaFull with the reason."""
+        writer = self._namespace.create(DATA, number, nbytes)
         try:
-            return SegmentObject(f"{self._prefix}{number}", nbytes)
-        except (OSError, posix_ipc.Error) as error:
-            raise ArenaFull(f"cannot make a segment of {nbytes} bytes: {error}") from error
+            return SegmentObject(self._namespace, number, writer)
+        except ArenaFull:
+            self._namespace.remove(DATA, number)
+            raise
+
+    def take_over(self, number: int) -> None:
+        """Opens a segment that an earlier daemon of this instance made. Raises ArenaFull."""
+        writer = self._namespace.open(DATA, number, writable=True)
+        self.adopt(number, SegmentObject(self._namespace, number, writer))
 
     def adopt(self, number: int, made: SegmentObject) -> None:
         """Takes over what `make` returned."""
@@ -79,21 +74,14 @@ class SegmentObjects:
         return made.writer if writable else made.reader
 
     def drop(self, number: int) -> None:
-        """Removes one segment."""
-        self._objects.pop(number).remove()
+        """Removes one segment that nobody reads."""
+        self._objects.pop(number).discard()
+        self._namespace.remove(DATA, number)
 
     def close(self, *, keep: bool) -> None:
-        """Removes all segments, or with `keep` leaves the objects where they are."""
-        for made in self._objects.values():
-            made.close() if keep else made.remove()
+        """Lets go of all segments, and without `keep` removes their names. Who maps one may go on reading it."""
+        for number, made in self._objects.items():
+            made.close()
+            if not keep:
+                self._namespace.remove(DATA, number)
         self._objects.clear()
-
-    def remove_orphans(self) -> None:
-        """Removes what a dead daemon of this instance left. The caller holds the instance's lock."""
-        for name in self._left_behind():
-            log.warning("removing %s, left by an instance that did not stop cleanly", name)
-            posix_ipc.unlink_shared_memory(name)
-
-    def _left_behind(self) -> Iterator[str]:
-        ours = re.compile(re.escape(self._prefix[1:]) + r"[0-9]+")
-        return (f"/{path.name}" for path in list(SHM.iterdir()) if ours.fullmatch(path.name))

@@ -13,9 +13,14 @@ from typing import TypeVar
 from nexuskv.errors import NexusError
 from nexuskv.ipc import address
 from nexuskv.quantity import parse_size
+from nexuskv_daemon.index import Sizes
 
 SMALLEST_SEGMENT = 64 << 20
 SEGMENTS_A_BUDGET = 64
+BYTES_AN_ENTRY = 16 << 10
+FEWEST_ENTRIES, MOST_ENTRIES = 4096, 4 << 20
+"""An entry takes about 260 bytes of shared memory, on top of the budget: 1.6 % of it at most."""
+FEWEST_SEGMENTS = 256
 
 
 T = TypeVar("T")
@@ -30,8 +35,18 @@ class Config:
     socket_mode: int
     memory: int
     segment_bytes: int
+    index_entries: int
+    pins: int
     keep: bool
+    fresh: bool
+    stop_keeping: bool
     log_level: str
+
+    def sizes(self, budget: int) -> Sizes:
+        """Bounds of a tenant's shared index for a budget."""
+        entries = self.index_entries or min(max(FEWEST_ENTRIES, budget // BYTES_AN_ENTRY), MOST_ENTRIES)
+        segments = 4 * budget // self.segment_size(budget)  # an id maps to the row of its remainder: few collide
+        return Sizes(entries, self.pins, max(FEWEST_SEGMENTS, segments))
 
     def segment_size(self, budget: int) -> int:
         """Bytes of a segment for a budget: large enough to be few, small enough to be shared among arenas."""
@@ -48,7 +63,11 @@ def parse(arguments: list[str] | None = None) -> Config:
         socket_mode=chosen.socket_mode,
         memory=chosen.memory,
         segment_bytes=chosen.segment_bytes,
+        index_entries=chosen.index_entries,
+        pins=chosen.pins,
         keep=chosen.keep,
+        fresh=chosen.fresh,
+        stop_keeping=chosen.stop_keeping,
         log_level=chosen.log_level.upper(),
     )
 
@@ -79,7 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="size of one segment (1/64 of --memory, 64MiB at least)",
     )
-    add("--keep", action="store_true", help="leave the shared-memory objects in place when stopping")
+    add("--index-entries", type=_count, default=0, help="most pages of one tenant (a page for every 16KiB of --memory)")
+    add("--pins", type=_count, default=16_384, help="most pages that one client holds at once (%(default)s)")
+    add("--keep", action="store_true", help="when stopping, leave everything in place for the next daemon")
+    add("--fresh", action="store_true", help="drop what an earlier daemon of this instance left, and start empty")
+    add("--stop-keeping", action="store_true", help="make the running daemon stop as with --keep, and exit")
     add(
         "--log-level",
         default="info",
@@ -98,6 +121,12 @@ def _told(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return told
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {2**31}")
+    return int(text)
 
 
 def _mode(text: str) -> int:

@@ -16,15 +16,19 @@ from importlib.metadata import version
 
 from nexuskv.errors import StartupError
 from nexuskv.quantity import format_size
-from nexuskv_daemon import config, limits, notify
+from nexuskv_daemon import config, journal, limits, notify, recovery
 from nexuskv_daemon.arenas import SegmentObject, SegmentObjects
 from nexuskv_daemon.config import Config
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.requests import Identity
 from nexuskv_daemon.core.store import Store
+from nexuskv_daemon.index import Era
 from nexuskv_daemon.instance import InstanceLock
+from nexuskv_daemon.journal import Journal
 from nexuskv_daemon.listener import Listener, listen
-from nexuskv_daemon.server import Server
+from nexuskv_daemon.publications import Publications
+from nexuskv_daemon.server import Server, Shells
+from nexuskv_daemon.shm import Namespace
 from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger("nexuskvd")
@@ -44,30 +48,58 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(chosen: Config) -> None:
-    """Starts, serves until told to stop, and leaves nothing behind unless `keep`. Raises StartupError."""
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, STOPS
-    )  # a stop while starting is heeded once there is something to undo
+    """Starts, serves until told to stop, and leaves nothing behind unless told to keep. Raises StartupError."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # a stop while starting is heeded once there is something to undo
     limits.raise_nofile()
     budget = chosen.memory or limits.default_budget()
     with contextlib.ExitStack() as stack:
         lock = InstanceLock(chosen.instance)
         stack.callback(lock.release)
-        objects = SegmentObjects(chosen.instance)
-        objects.remove_orphans()
-        limits.check_budget(budget)
+        known = _known(chosen)
+        if known is None:
+            limits.check_budget(budget)
         listener = _listener(chosen)
         stack.callback(listener.close)
-        worker = Worker(objects)
-        stack.callback(_stop_memory, worker, objects, keep=chosen.keep)
-        store = Store(budget, chosen.segment_size(budget))
-        server = Server(
-            Engine(store, _identity(chosen)), objects, worker, listener, frozenset({0, os.geteuid()})
-        )
-        stack.callback(server.close)
+        server = _assemble(chosen, budget, known, listener, stack)
         _heed_signals(server, stack)
         _spare_the_collector()
         _run(server, chosen, budget)
+
+
+def _known(chosen: Config) -> Journal | None:
+    """What an earlier daemon of this instance left to take over; anything else of it is removed."""
+    namespace = Namespace(chosen.instance)
+    known = None if chosen.fresh else journal.read(namespace.journal)
+    if known is None:
+        recovery.discard(namespace)
+    else:
+        recovery.discard_unknown(namespace, known)
+    return known
+
+
+def _assemble(
+    chosen: Config, budget: int, known: Journal | None, listener: Listener, stack: contextlib.ExitStack
+) -> Server:
+    namespace = Namespace(chosen.instance)
+    identity = _identity(chosen)
+    objects = SegmentObjects(namespace)
+    worker = Worker(objects)
+    publications = Publications(
+        namespace, Era(chosen.instance, identity.boot_epoch), chosen.sizes(budget), known
+    )
+    store = Store(budget, chosen.segment_size(budget), publications)
+    engine = Engine(store, identity)
+    first_session = 1
+    if known is not None:
+        restored = recovery.take_over(namespace, known, store, objects, publications)
+        first_session = recovery.next_session(namespace, restored)
+        engine.inherit(restored.writing)
+        log.info("took over %d pages", restored.pages)
+    shells = Shells(objects, publications, worker, listener)
+    server = Server(engine, shells, frozenset({0, os.geteuid()}), first_session)
+    stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
+    stack.callback(server.close)
+    return server
 
 
 def _run(server: Server, chosen: Config, budget: int) -> None:
@@ -93,12 +125,13 @@ def _identity(chosen: Config) -> Identity:
     return Identity(chosen.instance, version("nexuskv"), secrets.randbits(62) + 1, time.monotonic())
 
 
-def _stop_memory(worker: Worker, objects: SegmentObjects, *, keep: bool) -> None:
-    for number, made in worker.stop():
+def _let_go(shells: Shells, *, keep: bool) -> None:
+    for number, made in shells.worker.stop():
         if isinstance(made, SegmentObject):
-            objects.adopt(number, made)
-    objects.close(keep=keep)
-    worker.join()
+            shells.objects.adopt(number, made)
+    shells.publications.close(keep=keep)
+    shells.objects.close(keep=keep)
+    shells.worker.join()
 
 
 def _heed_signals(server: Server, stack: contextlib.ExitStack) -> None:

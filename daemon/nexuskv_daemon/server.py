@@ -3,52 +3,68 @@
 Owns the connections and the order of things. Decides nothing: what a message means is the engine's affair.
 """
 
+import itertools
 import logging
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Notice, Reply, Segments
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attach, Notice, Reply, Segments
 from nexuskv_daemon.arenas import SegmentObjects
 from nexuskv_daemon.connection import Connection
-from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
+from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.listener import Listener
+from nexuskv_daemon.publications import Publications
 from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger(__name__)
 ACCEPTS_AT_ONCE = 64
+SWEEP_SECONDS = 1.0
+"""How often to look whether clients that lost their connection are gone; only while there are such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shells:
+    """What the server works with."""
+
+    objects: SegmentObjects
+    publications: Publications
+    worker: Worker
+    listener: Listener
 
 
 class Server:
-    """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages."""
+    """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages.
+
+    `keep` is set when a client asked to stop and leave everything to the next daemon.
+    """
 
     def __init__(
-        self,
-        engine: Engine,
-        objects: SegmentObjects,
-        worker: Worker,
-        listener: Listener,
-        operators: frozenset[int],
+        self, engine: Engine, shells: Shells, operators: frozenset[int], first_session: int = 1
     ) -> None:
+        self.keep = False
         self._engine = engine
-        self._objects = objects
-        self._worker = worker
-        self._listener = listener
+        self._objects = shells.objects
+        self._publications = shells.publications
+        self._worker = shells.worker
+        self._listener = shells.listener
         self._operators = operators
+        self._next_sweep = 0.0
         self._receiver = seqpacket.Receiver()
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[int, Connection] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(first_session)
         self._running = True
         self._epoll = select.epoll()
         self._others: dict[int, Callable[[], None]] = {}
-        self.watch(listener.sock.fileno(), self._accept)
-        self.watch(worker.ready, self._collect)
+        self.watch(shells.listener.sock.fileno(), self._accept)
+        self.watch(shells.worker.ready, self._collect)
 
     def watch(self, descriptor: int, action: Callable[[], None]) -> None:
         """Calls `action` whenever `descriptor` is readable."""
@@ -59,12 +75,20 @@ class Server:
         """Serves until `stop` is called."""
         poll, connections = self._epoll.poll, self._connections
         while self._running:
-            for descriptor, events in poll():
+            for descriptor, events in poll(SWEEP_SECONDS if self._publications.waiting else None):
                 connection = connections.get(descriptor)
                 if connection is not None:
                     self._serve(connection, events)
                 elif descriptor in self._others:
                     self._others[descriptor]()
+            if self._publications.waiting:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            self._engine.abandoned(self._publications.sweep())
 
     def stop(self) -> None:
         """Makes `run` return after what it is doing."""
@@ -85,8 +109,7 @@ class Server:
 
     def _welcome(self, sock: socket.socket) -> None:
         who = seqpacket.credentials(sock)
-        self._numbers += 1
-        connection = Connection(sock, self._numbers)
+        connection = Connection(sock, next(self._numbers))
         self._connections[sock.fileno()] = self._sessions[connection.number] = connection
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._engine.connect(connection.number, f"uid:{who.uid}", operator=who.uid in self._operators)
@@ -132,12 +155,15 @@ class Server:
                 self._objects.drop(effect.record.number)
             elif type(effect) is Close:
                 self._close(effect.session)
+            elif type(effect) is Stop:
+                self.keep = True
+                self.stop()
 
     def _send(self, number: int, message: Reply | Notice) -> None:
         connection = self._sessions.get(number)
         if connection is None:  # an effect before this one found the client gone
             return
-        descriptors = self._descriptors(message) if type(message) is Segments else ()
+        descriptors = self._descriptors(message)
         was_blocked = connection.blocked
         try:
             connection.send(codec.encode(message), descriptors)
@@ -145,10 +171,16 @@ class Server:
             log.debug("session %d: %s", number, error)
             self._end(connection)
             return
+        if type(message) is Attach:
+            self._publications.handed_over(number)
         if connection.blocked and not was_blocked:
             self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
 
-    def _descriptors(self, message: Segments) -> list[int]:
+    def _descriptors(self, message: Reply | Notice) -> Sequence[int]:
+        if type(message) is Attach:
+            return self._publications.descriptors(message.session)
+        if type(message) is not Segments:
+            return ()
         return [self._objects.descriptor(s.segment, writable=s.writable) for s in message.segments]
 
     def _resume(self, connection: Connection) -> None:

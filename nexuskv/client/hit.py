@@ -14,14 +14,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from nexuskv.client.pinned import PagePins, Pinned
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
-from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
+from nexuskv.errors import Closed
 from nexuskv.ipc.mapping import Array, MappedSegment
-from nexuskv.protocol import messages as m
-
-SLOT_BITS = 32
-SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
 class Handle(NamedTuple):
@@ -30,14 +27,6 @@ class Handle(NamedTuple):
     segment: int
     offset: int
     length: int
-
-
-class Part(NamedTuple):
-    """What one message pinned: the daemon's number of it, and wire handles of pages from `start` on."""
-
-    hit: int
-    start: int
-    handles: list[int]
 
 
 class Page:
@@ -66,38 +55,28 @@ class Page:
 class Hit:
     """A sequence of pinned pages: `keys[start]` to `keys[stop - 1]`. Close it as soon as the pages are read."""
 
+    __slots__ = ("_descriptor", "_keys", "_open", "_pins", "_session", "start")
+
     def __init__(
-        self, session: Session, descriptor: Descriptor, keys: Sequence[bytes], parts: list[Part]
+        self, session: Session, descriptor: Descriptor, keys: Sequence[bytes], pinned: Pinned
     ) -> None:
         self._session = session
         self._descriptor = descriptor
         self._keys = keys
+        self.start, self._pins = pinned
         self._open = True
-        self._hits: list[int] = []
-        self._handles: list[int] = []
-        self.start = 0
-        for part in parts:
-            self.extend(part)
-
-    def extend(self, part: Part) -> None:
-        """Takes over what one more message pinned; it follows what is there."""
-        if not part.hit:
-            return
-        if not self._handles:
-            self.start = part.start
-        self._hits.append(part.hit)
-        self._handles += part.handles
 
     def __len__(self) -> int:
-        return len(self._handles)
+        return len(self._pins)
 
     def __getitem__(self, index: int) -> Page:
         """Page `index` of the hit. Raises IndexError, Closed."""
         self.check()
-        handle = self._handles[index]
-        position = self.start + index % len(self._handles)
-        segment = self._session.readable[handle >> SLOT_BITS]
-        return Page(self, self._keys[position], position, segment, handle & SLOT_MASK)
+        index = range(len(self._pins))[index]
+        segment, offset, *_ = self._pins[index]
+        mapped = self._session.readable[segment]
+        position = self.start + index
+        return Page(self, self._keys[position], position, mapped, offset // mapped.slot_bytes)
 
     def __iter__(self) -> Iterator[Page]:
         return (self[index] for index in range(len(self)))
@@ -105,7 +84,7 @@ class Hit:
     @property
     def stop(self) -> int:
         """The restorable boundary, in pages of the keys that were asked for."""
-        return self.start + len(self._handles)
+        return self.start + len(self._pins)
 
     @property
     def tokens(self) -> int:
@@ -116,11 +95,7 @@ class Hit:
     def handles(self) -> list[Handle]:
         """Where each page lies, for engines that read through other means than numpy."""
         self.check()
-        segments, length = self._session.readable, self._descriptor.page_bytes
-        return [
-            Handle(h >> SLOT_BITS, (h & SLOT_MASK) * segments[h >> SLOT_BITS].slot_bytes, length)
-            for h in self._handles
-        ]
+        return list(map(Handle._make, self._pins.extents()))
 
     def check(self) -> None:
         """Raises Closed after `close`, and in a forked child."""
@@ -129,17 +104,10 @@ class Hit:
         self._session.check()
 
     def close(self) -> None:
-        """Ends the pins. Idempotent; also right when the daemon is gone, since its pins went with it."""
-        if not self._open:
-            return
-        self._open = False
-        if self._hits and self._session.alive:
-            try:
-                self._session.tell(m.Release(0, self._hits))
-            except Disconnected:
-                return
-            except DeadlineExceeded:
-                self._session.orphan(m.Release(0, self._hits))
+        """Ends the pins. Idempotent; also right when the daemon is gone."""
+        if self._open:
+            self._open = False
+            self._pins.release()
 
     def __enter__(self) -> Self:
         return self
@@ -150,8 +118,6 @@ class Hit:
         self.close()
 
     def __del__(self) -> None:
-        if self._open and self._hits and self._session.alive:
-            self._session.orphan(m.Release(0, self._hits))
-            warnings.warn(
-                "a hit was dropped without close(): use it in a with", ResourceWarning, 2, source=self
-            )
+        # The pins end by themselves, whichever way they were taken.
+        if getattr(self, "_open", False) and len(self._pins):
+            warnings.warn("a hit was dropped without close(): use it in a with", ResourceWarning, 2, self)

@@ -110,7 +110,18 @@ class Evict(Message, frozen=True, tag="evict"):
     everything: bool = False
 
 
-Request = Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+class Map(Message, frozen=True, tag="map"):
+    """Asks for descriptors of segments of an arena that the session has none of yet."""
+
+    arena: U32
+    segments: Annotated[list[U32], Meta(max_length=MAX_KEYS)]
+
+
+class Drain(Message, frozen=True, tag="drain"):
+    """Stops the daemon and leaves its objects in place for the next one. For its operator."""
+
+
+Request = Map | Drain | Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True):
@@ -236,6 +247,17 @@ class Segments(Message, frozen=True, tag="segments"):
     segments: list[Segment]
 
 
+class Attach(Message, frozen=True, tag="attach"):
+    """Comes unasked, before the reply to the first `Register`: the shared index of the session's tenant.
+
+    Three file descriptors: the index for reading, the touch object and this session's pin object for writing. The
+    pin object's open file description carries a lock; while it is open, the session's pins hold, whatever becomes
+    of the connection.
+    """
+
+    session: int
+
+
 class Dropped(Message, frozen=True, tag="dropped"):
     """Comes unasked: these segments are gone from the daemon; the client unmaps them."""
 
@@ -243,4 +265,4 @@ class Dropped(Message, frozen=True, tag="dropped"):
 
 
 Reply = Welcome | Registered | Found | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
-Notice = Segments | Dropped
+Notice = Attach | Segments | Dropped

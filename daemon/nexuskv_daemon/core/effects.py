@@ -38,4 +38,9 @@ class DropSegment:
     record: SegmentRecord
 
 
-Effect = Send | Close | MakeSegment | DropSegment
+@dataclass(slots=True)
+class Stop:
+    """Stop the daemon, leaving the objects to its successor."""
+
+
+Effect = Stop | Send | Close | MakeSegment | DropSegment

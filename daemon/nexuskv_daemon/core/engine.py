@@ -4,6 +4,7 @@ Owns sessions, the order of a session's life (hello first), and requests that wa
 in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from nexuskv.errors import NexusError
@@ -19,8 +20,9 @@ from nexuskv.protocol.messages import (
     Segments,
 )
 from nexuskv_daemon.core import requests
-from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send
+from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.requests import Answer, Host, Identity
+from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.store import Store
 
@@ -39,6 +41,7 @@ class Engine:
     def __init__(self, store: Store, identity: Identity) -> None:
         self._host = Host(store, identity)
         self._parked: list[Parked] = []
+        self._inherited: dict[tuple[int, int], Reservation] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
         """A connection came; `tenant` follows from the peer's credentials."""
@@ -49,6 +52,17 @@ class Engine:
         session = self._host.sessions.pop(number)
         self._parked = [parked for parked in self._parked if parked.session is not session]
         session.end()
+        if session.attached:
+            self._host.store.publication(session.tenant).detach(number)
+
+    def inherit(self, writing: dict[tuple[int, int], Reservation]) -> None:
+        """What sessions of an earlier daemon were writing: held until `abandoned` says that they cannot write any more."""
+        self._inherited.update(writing)
+
+    def abandoned(self, sessions: Collection[int]) -> None:
+        """Clients of sessions without a connection are gone, or let go of their pages."""
+        for key in [key for key in self._inherited if key[0] in sessions]:
+            self._inherited.pop(key).abort()
 
     def handle(self, number: int, request: Request, now: float) -> list[Effect]:
         """Performs one request of a session."""
@@ -95,11 +109,14 @@ class Engine:
         if session.gone:
             effects.append(Send(session.number, Dropped(0, session.gone)))
             session.gone = []
+        effects += [Send(session.number, notice) for notice in answer.notices]
         effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
         if answer.last:
             effects.append(Close(session.number))
+        if answer.stop:
+            effects.append(Stop())
 
     def _memory_effects(self) -> list[Effect]:
         room = self._host.store.room

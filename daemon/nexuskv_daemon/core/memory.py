@@ -52,6 +52,7 @@ class Memory:
     def made(self, number: int) -> SegmentRecord:
         """The shell made a planned segment."""
         record = self.ready[number] = self.pending.pop(number)
+        record.arena.publication.add_segment(record.arena, number, record.slots, record.nbytes)
         record.arena.pool.add_segment(number, record.slots)
         self.failure = ""
         return record
@@ -67,8 +68,15 @@ class Memory:
     def drop(self, number: int) -> None:
         """Forgets an empty segment."""
         record = self.ready.pop(number)
+        record.arena.publication.remove_segment(number)
         record.arena.pool.drop_segment(number)
         self.used -= record.nbytes
+
+    def restore(self, record: SegmentRecord) -> None:
+        """A segment that an earlier daemon made; its slots are the arena's affair."""
+        self.ready[record.number] = record
+        self.used += record.nbytes
+        self._last = max(self._last, record.number)
 
     def bytes_of(self, arena: Arena) -> int:
         """Bytes of all segments of `arena`, those being made included."""

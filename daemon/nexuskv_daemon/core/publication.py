@@ -32,5 +32,20 @@ class Publication(Protocol):
     def free(self, arena: Arena, entries: list[Entry]) -> list[Entry]:
         """Those of retired entries that no reader pins: their slots may be written again."""
 
+    def announce(self, arena: Arena) -> None:
+        """A new arena of this tenant: what it holds must be known to a daemon that takes over."""
+
+    def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
+        """A segment of `arena` that entries may lie in from now on."""
+
+    def remove_segment(self, segment: int) -> None:
+        """No entry lies in this segment any more."""
+
+    def attach(self, session: int) -> None:
+        """A session begins to read without asking."""
+
+    def detach(self, session: int) -> None:
+        """A session's connection ended; its pins go when its process lets go of them."""
+
     def used(self) -> Iterable[tuple[int, bytes]]:
         """Arena number and key of what readers used since the last call."""

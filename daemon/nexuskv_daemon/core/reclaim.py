@@ -25,16 +25,22 @@ def emptiable(arena: Arena) -> list[int]:
 
 def empty(arena: Arena, segment: int) -> bool:
     """Evicts every entry of `segment` and all that hang below, leaves first. False when somebody reads one of them."""
+    inside = [entry for entry in arena.index.values() if segment_of(entry.handle) == segment]
+    retire_all(arena, below(arena, inside))
+    return not any(segment_of(entry.handle) == segment for entry in arena.retiring)
+
+
+def below(arena: Arena, heads: list[Entry]) -> list[Entry]:
+    """`heads` and every committed entry that hangs below one of them."""
     children = _children(arena)
-    doomed = [entry for entry in arena.index.values() if segment_of(entry.handle) == segment]
-    seen = set(doomed)
-    for entry in doomed:  # grows while it is walked: children come after their parents
+    found = list(heads)
+    seen = set(found)
+    for entry in found:  # grows while it is walked: children come after their parents
         for child in children.get(entry, ()):
             if child not in seen:
                 seen.add(child)
-                doomed.append(child)
-    retire_all(arena, doomed)
-    return not any(segment_of(entry.handle) == segment for entry in arena.retiring)
+                found.append(child)
+    return found
 
 
 def everything(arena: Arena) -> list[Entry]:

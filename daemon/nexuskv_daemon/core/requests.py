@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nexuskv import contract
-from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor, VersionMismatch
+from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.session import Session
+from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
 
 
@@ -39,11 +40,13 @@ class Host:
 
 @dataclass(slots=True)
 class Answer:
-    """A reply, segments whose descriptors must arrive before it, and whether it ends the session."""
+    """A reply, what must arrive before it, and whether it ends the session or the daemon."""
 
     reply: m.Reply
+    notices: list[m.Notice] = field(default_factory=list)
     segments: list[m.Segment] = field(default_factory=list)
     last: bool = False
+    stop: bool = False
 
 
 def perform(host: Host, session: Session, request: m.Request, now: float) -> Answer | None:
@@ -70,7 +73,11 @@ def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer
 def _register(host: Host, session: Session, request: m.Register, now: float) -> Answer:
     arena = host.store.register(session.tenant, contract.decode(request.descriptor))
     session.arenas[arena.number] = arena
-    return Answer(m.Registered(request.id, arena.number))
+    if session.attached:
+        return Answer(m.Registered(request.id, arena.number))
+    arena.publication.attach(session.number)
+    session.attached = True
+    return Answer(m.Registered(request.id, arena.number), notices=[m.Attach(0, session.number)])
 
 
 def _lookup(host: Host, session: Session, request: m.Lookup, now: float) -> Answer:
@@ -160,6 +167,18 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
     )
 
 
+def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
+    arena = session.arena(request.arena)
+    there = [number << SLOT_BITS for number in request.segments if number in arena.pool.segments]
+    return Answer(m.Done(request.id), segments=session.introduce(there, host.store.memory, writable=False))
+
+
+def _drain(host: Host, session: Session, request: m.Drain, now: float) -> Answer:
+    if not session.operator:
+        raise NotPermitted("only root and the daemon's own user may stop it")
+    return Answer(m.Done(request.id), stop=True)
+
+
 def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer:
     pages = nbytes = retiring = 0
     for arena in _chosen(host, session, request.descriptor_id):
@@ -198,4 +217,6 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Release: _release,
     m.GetStats: _stats,
     m.Evict: _evict,
+    m.Map: _map,
+    m.Drain: _drain,
 }

@@ -22,6 +22,7 @@ class Session:
     tenant: str
     operator: bool
     greeted: bool = False
+    attached: bool = False
     arenas: dict[int, Arena] = field(default_factory=dict)
     hits: dict[int, tuple[Arena, list[Entry]]] = field(default_factory=dict)
     reservations: dict[int, Reservation] = field(default_factory=dict)

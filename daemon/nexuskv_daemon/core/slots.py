@@ -7,6 +7,7 @@ memory is the likeliest to be in a cache.
 
 from array import array
 from collections.abc import Iterable, Mapping
+from itertools import compress
 
 SLOT_BITS = 32
 _SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -48,6 +49,14 @@ class SlotPool:
         self._slots[segment] = slots
         self.capacity += slots
         self._free.extend(range(first + slots - 1, first - 1, -1))
+
+    def restore_segment(self, segment: int, slots: int, taken: bytearray) -> None:
+        """Takes in a segment of which the slots with a non-zero byte in `taken` are in use."""
+        first = segment << SLOT_BITS
+        self._slots[segment] = slots
+        self.capacity += slots
+        free = (not byte for byte in reversed(taken))
+        self._free.extend(compress(range(first + slots - 1, first - 1, -1), free))
 
     def drop_segment(self, segment: int) -> None:
         """Forgets a segment whose slots are all free."""

@@ -62,8 +62,23 @@ class Store:
         arena = self._by_contract.get((tenant, descriptor.digest))
         if arena is None:
             arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy(), self.publication(tenant))
-            self.arenas[arena.number] = self._by_contract[tenant, descriptor.digest] = arena
+            self._add(arena)
+            arena.publication.announce(arena)
         return arena
+
+    def restore_arena(self, number: int, tenant: str, descriptor: Descriptor) -> Arena:
+        """An arena that an earlier daemon knew, empty as yet."""
+        arena = Arena(number, tenant, descriptor, self._policy(), self.publication(tenant))
+        self._by_id[tenant, descriptor.descriptor_id] = descriptor
+        self._add(arena)
+        return arena
+
+    def resume(self, tick: int) -> None:
+        """Goes on counting uses after `tick`, the newest one restored."""
+        self._tick = max(self._tick, tick)
+
+    def _add(self, arena: Arena) -> None:
+        self.arenas[arena.number] = self._by_contract[arena.tenant, arena.descriptor.digest] = arena
 
     def publication(self, tenant: str) -> Publication:
         """Where the entries of `tenant` are made known."""

@@ -1,0 +1,230 @@
+"""One tenant's shared index: what clients look up, pin and touch without the daemon.
+
+Owns the index and touch objects and the pin objects of the tenant's sessions, and translates between the store's
+entries and the C core's records. Decides nothing: what is published or retired is the store's choice.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nexuskv.errors import ArenaFull, BadRequest, StartupError
+from nexuskv.native import FullError, LayoutError, Writer, format_index, index_bytes
+from nexuskv_daemon import pins
+from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.entries import Entry
+from nexuskv_daemon.core.slots import segment_of, slot_of
+from nexuskv_daemon.pins import PinObject
+from nexuskv_daemon.shm import Namespace
+
+log = logging.getLogger(__name__)
+INDEX, TOUCH = "index", "touch"
+_EXISTS = -12
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bounds: `entries` pages of one tenant, `pins` pages that one session holds at once, `segments` of one tenant."""
+
+    entries: int
+    pins: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """The daemon that makes or takes over objects."""
+
+    instance: str
+    boot_epoch: int
+
+
+Announce = Callable[[Arena], None]
+"""Notes a new arena where a daemon that takes over will find it."""
+
+
+class TenantIndex:
+    """The publication of one tenant: `number` names its objects."""
+
+    def __init__(self, namespace: Namespace, number: int, era: Era, sizes: Sizes, announce: Announce) -> None:
+        """Opens objects that are there. Raises LayoutError for those of another release."""
+        self.number = number
+        self.announce = announce
+        self._namespace = namespace
+        self._era = era
+        self._sizes = sizes
+        self.sessions: dict[int, PinObject] = {}
+        self._orphans: list[PinObject] = []
+        self._gone: list[int] = []
+        with contextlib.ExitStack() as undo:
+            self._index = namespace.open(INDEX, number, writable=True)
+            undo.callback(os.close, self._index)
+            self._touch = namespace.open(TOUCH, number, writable=True)
+            undo.callback(os.close, self._touch)
+            self.writer = Writer(self._index, self._touch)
+            self._reader = namespace.open(INDEX, number, writable=False)
+            undo.pop_all()
+
+    # -- what the store calls ------------------------------------------------------------------------------------
+
+    def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
+        buckets = self.writer.reserve([_record(arena, entry, owner) for entry in entries])
+        refused = min(buckets, default=0)
+        if refused >= 0:
+            for entry, bucket in zip(entries, buckets, strict=True):
+                entry.bucket = bucket
+            return True
+        self.writer.abort([bucket for bucket in buckets if bucket >= 0])
+        if _EXISTS in buckets:
+            raise BadRequest("a key of another descriptor: compute keys with the cache that they are for")
+        return False
+
+    def commit(self, arena: Arena, entries: list[Entry]) -> None:
+        _all(self.writer.commit([entry.bucket for entry in entries]), entries)
+
+    def abort(self, arena: Arena, entries: list[Entry]) -> None:
+        _all(self.writer.abort([entry.bucket for entry in entries]), entries)
+
+    def retire(self, arena: Arena, entries: list[Entry]) -> None:
+        _all(self.writer.retire([entry.bucket for entry in entries]), entries)
+
+    def free(self, arena: Arena, entries: list[Entry]) -> list[Entry]:
+        if self._orphans:
+            self._sweep()
+        arrays = [each.array for each in (*self.sessions.values(), *self._orphans)]
+        freed = set(self.writer.reclaim([entry.bucket for entry in entries], arrays))
+        return [entry for entry in entries if entry.bucket in freed]
+
+    def used(self) -> Iterator[tuple[int, bytes]]:
+        for bucket in self.writer.touched():
+            record = self.writer.read(bucket)
+            yield record[3], record[0]
+
+    def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
+        digest = arena.descriptor.digest
+        try:
+            self.writer.add_segment(
+                segment, arena.number, slots, arena.slot_bytes, arena.page_bytes, nbytes, digest
+            )
+        except FullError as error:
+            raise ArenaFull(f"the segment directory is full: give nexuskvd a larger --segment-bytes ({error})") from error
+
+    def remove_segment(self, segment: int) -> None:
+        self.writer.remove_segment(segment)
+
+    def attach(self, session: int) -> None:
+        self.sessions[session] = pins.make(
+            self._namespace, session, self._sizes.pins, self.writer.index_id
+        )
+
+    def detach(self, session: int) -> None:
+        ended = self.sessions.pop(session, None)
+        if ended is not None:
+            ended.hand_over()
+            self._orphans.append(ended)
+            self._sweep()
+
+    # -- what the shells call ------------------------------------------------------------------------------------
+
+    def descriptors(self, session: int) -> list[int]:
+        """Index (read-only), touch and pin object, in the order of the notice that carries them."""
+        client = self.sessions[session].client
+        assert client is not None
+        return [self._reader, self._touch, client]
+
+    def handed_over(self, session: int) -> None:
+        """The session's descriptors are sent."""
+        self.sessions[session].hand_over()
+
+    def adopt(self, orphan: PinObject) -> None:
+        """A pin object of a session that an earlier daemon served."""
+        self._orphans.append(orphan)
+
+    def recover(self) -> None:
+        """After a daemon died: drops what is torn. Segments that are lost were removed before."""
+        live, retiring, writing, torn, *_ = self.writer.recover()
+        self.writer.set_epoch(self._era.boot_epoch)
+        log.info("index %d: %d pages, %d retiring, %d being written, %d torn", self.number, live, retiring, writing, torn)
+
+    def gone(self) -> list[int]:
+        """Sessions without a connection whose clients went since the last call."""
+        self._sweep()
+        gone, self._gone = self._gone, []
+        return gone
+
+    @property
+    def orphans(self) -> bool:
+        """Whether there are sessions without a connection whose clients still live."""
+        return bool(self._orphans or self._gone)
+
+    def _sweep(self) -> None:
+        for each in [each for each in self._orphans if not each.held]:
+            self._orphans.remove(each)
+            self._gone.append(each.session)
+            each.close()
+
+    def counts(self) -> tuple[int, int]:
+        """Hits and misses as the clients counted them, in pages."""
+        counts = [each.array.counts for each in (*self.sessions.values(), *self._orphans)]
+        return sum(count[0] for count in counts), sum(count[1] for count in counts)
+
+    def close(self, *, keep: bool) -> None:
+        """Lets go of everything; without `keep` clients are told to look elsewhere, and the objects are removed."""
+        if not keep:
+            self.writer.set_moved()
+        for each in (*self.sessions.values(), *self._orphans):
+            each.close(keep=keep)
+        for descriptor in (self._index, self._touch, self._reader):
+            os.close(descriptor)
+        if not keep:
+            self._namespace.remove(INDEX, self.number)
+            self._namespace.remove(TOUCH, self.number)
+
+
+def create(
+    namespace: Namespace, number: int, tenant: str, era: Era, sizes: Sizes, announce: Announce
+) -> TenantIndex:
+    """Makes the objects of a tenant. Raises ArenaFull."""
+    index_size, touch_size = index_bytes(sizes.entries, sizes.segments)
+    with contextlib.ExitStack() as undo:
+        for kind, nbytes in ((INDEX, index_size), (TOUCH, touch_size)):
+            descriptor = namespace.create(kind, number, nbytes)
+            undo.callback(namespace.remove, kind, number)
+            if kind == INDEX:
+                format_index(
+                    descriptor, max_entries=sizes.entries, directory_capacity=sizes.segments,
+                    boot_epoch=era.boot_epoch, index_id=secrets.randbits(62) + 1,
+                    instance=era.instance[:63], tenant=tenant[:63],
+                )  # fmt: skip
+            os.close(descriptor)
+        made = TenantIndex(namespace, number, era, sizes, announce)
+        undo.pop_all()
+    return made
+
+
+def take_over(namespace: Namespace, number: int, era: Era, sizes: Sizes, announce: Announce) -> TenantIndex:
+    """Opens the objects of an earlier daemon; `recover` cleans them. Raises StartupError with what to do."""
+    try:
+        return TenantIndex(namespace, number, era, sizes, announce)
+    except (LayoutError, ArenaFull) as error:
+        raise StartupError(
+            f"the shared index left by an earlier daemon cannot be taken over ({error}): start the release that made "
+            "it once more and stop it, or start with --fresh, which drops what is cached"
+        ) from error
+
+
+def _record(arena: Arena, entry: Entry, owner: int) -> tuple[bytes, bytes, int, int, int, int, int, int, int, int]:
+    parent = entry.parent.key if entry.parent is not None else b""
+    offset = slot_of(entry.handle) * arena.slot_bytes
+    tokens = arena.descriptor.page_tokens
+    return (
+        entry.key, parent, segment_of(entry.handle), arena.number, offset, arena.page_bytes, tokens, owner, 0, 0
+    )  # fmt: skip
+
+
+def _all(done: int, entries: list[Entry]) -> None:
+    # The daemon alone writes the index: a step that some entry did not take is a bug, not a situation.
+    assert done == len(entries), f"the shared index took {done} of {len(entries)} steps"

@@ -1,0 +1,119 @@
+"""Starting where an earlier daemon of the same instance ended, however it ended.
+
+Owns the order of a takeover and what is removed because nobody can use it. The kernel keeps the objects, the shared
+index says what is in them: nothing that was committed is lost.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+
+from nexuskv import contract
+from nexuskv.errors import ArenaFull, StartupError
+from nexuskv.native import LayoutError
+from nexuskv_daemon import journal, pins
+from nexuskv_daemon.arenas import DATA, SegmentObjects
+from nexuskv_daemon.core.memory import SegmentRecord
+from nexuskv_daemon.core.restore import Restored, restore
+from nexuskv_daemon.core.store import Store
+from nexuskv_daemon.index import INDEX, TOUCH, TenantIndex
+from nexuskv_daemon.journal import Journal
+from nexuskv_daemon.pins import PINS
+from nexuskv_daemon.publications import Publications
+from nexuskv_daemon.shm import Namespace
+
+log = logging.getLogger(__name__)
+CHUNK = 65_536
+
+
+def discard(namespace: Namespace) -> None:
+    """Removes every object of this instance. The caller holds its lock, so none belongs to a live daemon."""
+    for kind in (DATA, INDEX, TOUCH, PINS):
+        for number in namespace.there(kind):
+            namespace.remove(kind, number)
+    journal.remove(namespace.journal)
+
+
+def discard_unknown(namespace: Namespace, known: Journal) -> None:
+    """Removes indexes that a daemon was making when it died: no journal names them."""
+    for kind in (INDEX, TOUCH):
+        for number in set(namespace.there(kind)) - set(known.tenants.values()):
+            log.warning("removing %s %d, which its daemon did not finish", kind, number)
+            namespace.remove(kind, number)
+
+
+def take_over(
+    namespace: Namespace, known: Journal, store: Store, objects: SegmentObjects, publications: Publications
+) -> Restored:
+    """Fills the store from the objects of an earlier daemon. Raises StartupError with what to do."""
+    for line in known.arenas:
+        store.restore_arena(line.number, line.tenant, contract.decode(line.descriptor))
+    for tenant in publications.tenants.values():
+        _take_segments(namespace, tenant, store, objects)
+    _discard_segments(namespace, store)
+    _take_pins(namespace, publications)
+    records = (record for tenant in publications.tenants.values() for record in _records(tenant))
+    restored = restore(store.arenas, store.memory, records)
+    store.resume(restored.tick)
+    return restored
+
+
+def next_session(namespace: Namespace, restored: Restored) -> int:
+    """A session number that no object or entry of the earlier daemon bears."""
+    return max([0, *namespace.there(PINS), *(session for session, _ in restored.writing)]) + 1
+
+
+def _take_segments(namespace: Namespace, tenant: TenantIndex, store: Store, objects: SegmentObjects) -> None:
+    there = set(namespace.there(DATA))
+    for segment, arena, slots, slot_bytes, _, nbytes, digest in tenant.writer.segments():
+        known = store.arenas.get(arena)
+        fits = known is not None and known.slot_bytes == slot_bytes and known.descriptor.digest == digest
+        if segment not in there or known is None or not fits:
+            log.warning("segment %d is lost, and the pages in it", segment)
+            tenant.writer.remove_segment(segment)
+            continue
+        _open(objects, segment, nbytes)
+        store.memory.restore(SegmentRecord(segment, known, slots, nbytes))
+    tenant.recover()
+
+
+def _open(objects: SegmentObjects, segment: int, nbytes: int) -> None:
+    try:
+        objects.take_over(segment)
+    except ArenaFull as error:
+        raise StartupError(f"{error}: make that possible, or start with --fresh, which drops what is cached") from error
+    there = os.fstat(objects.descriptor(segment, writable=True)).st_size
+    if there != nbytes:
+        raise StartupError(f"segment {segment} has {there} bytes instead of {nbytes}: start with --fresh")
+
+
+def _discard_segments(namespace: Namespace, store: Store) -> None:
+    """Segments that were being made when the daemon died: no page is in them."""
+    for number in set(namespace.there(DATA)) - set(store.memory.ready):
+        namespace.remove(DATA, number)
+
+
+def _take_pins(namespace: Namespace, publications: Publications) -> None:
+    """Pin objects count as long as their clients live, and only for the index that they name."""
+    owners = {tenant.writer.index_id: tenant for tenant in publications.tenants.values()}
+    for number in namespace.there(PINS):
+        try:
+            found = pins.take_over(namespace, number)
+        except (ArenaFull, LayoutError, OSError) as error:
+            log.warning("pins of session %d are lost: %s", number, error)
+            namespace.remove(PINS, number)
+            continue
+        owner = owners.get(found.index_id)
+        if owner is None or not found.held:
+            found.close()
+        else:
+            owner.adopt(found)
+
+
+def _records(tenant: TenantIndex) -> Iterator[tuple[object, ...]]:
+    cursor = 0
+    while True:
+        cursor, records = tenant.writer.entries(cursor, CHUNK)
+        yield from records
+        if not cursor:
+            return

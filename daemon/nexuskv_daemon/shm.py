@@ -1,0 +1,68 @@
+"""Named shared-memory objects of one instance: `/nexuskv-INSTANCE-KIND-NUMBER`.
+
+Owns their names, creation and removal, and is the only module that knows posix_ipc. Knows nothing of what lies in one.
+"""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+import posix_ipc
+
+from nexuskv.errors import ArenaFull
+
+SHM = Path("/dev/shm")
+MODE = 0o600
+"""Of every object: another uid gets at it through a descriptor that the daemon hands out, or not at all."""
+
+
+class Namespace:
+    """The objects of one instance. The caller holds the instance's lock."""
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._pattern = re.compile(re.escape(f"nexuskv-{instance}-") + r"(data|index|touch|pins)-([0-9]+)")
+
+    def create(self, kind: str, number: int, nbytes: int) -> int:
+        """A new zeroed object of `nbytes`, its space reserved; returns a descriptor for reading and writing.
+
+        Raises ArenaFull when the machine has not got that much.
+        """
+        name = self._name(kind, number)
+        with contextlib.ExitStack() as undo:
+            try:
+                made = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=MODE, size=nbytes)
+                undo.callback(posix_ipc.unlink_shared_memory, name)
+                undo.callback(os.close, made.fd)
+                # Without this a full tmpfs would show as a SIGBUS in whoever touches the page first.
+                os.posix_fallocate(made.fd, 0, nbytes)
+            except (OSError, posix_ipc.Error) as error:
+                raise ArenaFull(f"cannot make {name} of {nbytes} bytes: {error}") from error
+            undo.pop_all()
+        return made.fd
+
+    def open(self, kind: str, number: int, *, writable: bool) -> int:
+        """A descriptor of its own of an object that is there. Raises ArenaFull when descriptors run out."""
+        try:
+            return posix_ipc.SharedMemory(self._name(kind, number), 0, read_only=not writable).fd
+        except (OSError, posix_ipc.Error) as error:
+            raise ArenaFull(f"cannot open {self._name(kind, number)}: {error}") from error
+
+    def remove(self, kind: str, number: int) -> None:
+        """Removes the name; the memory goes with the last mapping. Nothing happens if it is gone."""
+        with contextlib.suppress(posix_ipc.ExistentialError):
+            posix_ipc.unlink_shared_memory(self._name(kind, number))
+
+    def there(self, kind: str) -> list[int]:
+        """Numbers of the objects of a kind, whoever made them."""
+        found = (self._pattern.fullmatch(path.name) for path in list(SHM.iterdir()))
+        return sorted(int(match[2]) for match in found if match and match[1] == kind)
+
+    @property
+    def journal(self) -> Path:
+        """Where the instance keeps what the objects themselves cannot say."""
+        return SHM / f"nexuskv-{self._instance}-journal"
+
+    def _name(self, kind: str, number: int) -> str:
+        return f"/nexuskv-{self._instance}-{kind}-{number}"
