@@ -45,7 +45,9 @@ class Config:
     def sizes(self, budget: int) -> Sizes:
         """Bounds of a tenant's shared index for a budget."""
         entries = self.index_entries or min(max(FEWEST_ENTRIES, budget // BYTES_AN_ENTRY), MOST_ENTRIES)
-        segments = 4 * budget // self.segment_size(budget)  # an id maps to the row of its remainder: few collide
+        segments = (
+            4 * budget // self.segment_size(budget)
+        )  # an id maps to the row of its remainder: few collide
         return Sizes(entries, self.pins, max(FEWEST_SEGMENTS, segments))
 
     def segment_size(self, budget: int) -> int:
@@ -98,10 +100,19 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="size of one segment (1/64 of --memory, 64MiB at least)",
     )
-    add("--index-entries", type=_count, default=0, help="most pages of one tenant (a page for every 16KiB of --memory)")
+    add(
+        "--index-entries",
+        type=_count,
+        default=0,
+        help="most pages of one tenant (a page for every 16KiB of --memory)",
+    )
     add("--pins", type=_count, default=16_384, help="most pages that one client holds at once (%(default)s)")
     add("--keep", action="store_true", help="when stopping, leave everything in place for the next daemon")
-    add("--fresh", action="store_true", help="drop what an earlier daemon of this instance left, and start empty")
+    add(
+        "--fresh",
+        action="store_true",
+        help="drop what an earlier daemon of this instance left, and start empty",
+    )
     add("--stop-keeping", action="store_true", help="make the running daemon stop as with --keep, and exit")
     add(
         "--log-level",

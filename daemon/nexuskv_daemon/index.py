@@ -82,16 +82,16 @@ class TenantIndex:
             raise BadRequest("a key of another descriptor: compute keys with the cache that they are for")
         return False
 
-    def commit(self, arena: Arena, entries: list[Entry]) -> None:
+    def commit(self, entries: list[Entry]) -> None:
         _all(self.writer.commit([entry.bucket for entry in entries]), entries)
 
-    def abort(self, arena: Arena, entries: list[Entry]) -> None:
+    def abort(self, entries: list[Entry]) -> None:
         _all(self.writer.abort([entry.bucket for entry in entries]), entries)
 
-    def retire(self, arena: Arena, entries: list[Entry]) -> None:
+    def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
 
-    def free(self, arena: Arena, entries: list[Entry]) -> list[Entry]:
+    def free(self, entries: list[Entry]) -> list[Entry]:
         if self._orphans:
             self._sweep()
         arrays = [each.array for each in (*self.sessions.values(), *self._orphans)]
@@ -110,15 +110,15 @@ class TenantIndex:
                 segment, arena.number, slots, arena.slot_bytes, arena.page_bytes, nbytes, digest
             )
         except FullError as error:
-            raise ArenaFull(f"the segment directory is full: give nexuskvd a larger --segment-bytes ({error})") from error
+            raise ArenaFull(
+                f"the segment directory is full: give nexuskvd a larger --segment-bytes ({error})"
+            ) from error
 
     def remove_segment(self, segment: int) -> None:
         self.writer.remove_segment(segment)
 
     def attach(self, session: int) -> None:
-        self.sessions[session] = pins.make(
-            self._namespace, session, self._sizes.pins, self.writer.index_id
-        )
+        self.sessions[session] = pins.make(self._namespace, session, self._sizes.pins, self.writer.index_id)
 
     def detach(self, session: int) -> None:
         ended = self.sessions.pop(session, None)
@@ -147,7 +147,14 @@ class TenantIndex:
         """After a daemon died: drops what is torn. Segments that are lost were removed before."""
         live, retiring, writing, torn, *_ = self.writer.recover()
         self.writer.set_epoch(self._era.boot_epoch)
-        log.info("index %d: %d pages, %d retiring, %d being written, %d torn", self.number, live, retiring, writing, torn)
+        log.info(
+            "index %d: %d pages, %d retiring, %d being written, %d torn",
+            self.number,
+            live,
+            retiring,
+            writing,
+            torn,
+        )
 
     def gone(self) -> list[int]:
         """Sessions without a connection whose clients went since the last call."""
@@ -216,7 +223,9 @@ def take_over(namespace: Namespace, number: int, era: Era, sizes: Sizes, announc
         ) from error
 
 
-def _record(arena: Arena, entry: Entry, owner: int) -> tuple[bytes, bytes, int, int, int, int, int, int, int, int]:
+def _record(
+    arena: Arena, entry: Entry, owner: int
+) -> tuple[bytes, bytes, int, int, int, int, int, int, int, int]:
     parent = entry.parent.key if entry.parent is not None else b""
     offset = slot_of(entry.handle) * arena.slot_bytes
     tokens = arena.descriptor.page_tokens

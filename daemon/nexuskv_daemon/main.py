@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def serve(chosen: Config) -> None:
     """Starts, serves until told to stop, and leaves nothing behind unless told to keep. Raises StartupError."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # a stop while starting is heeded once there is something to undo
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, STOPS
+    )  # a stop while starting is heeded once there is something to undo
     limits.raise_nofile()
     budget = chosen.memory or limits.default_budget()
     with contextlib.ExitStack() as stack:

@@ -81,7 +81,9 @@ def _open(objects: SegmentObjects, segment: int, nbytes: int) -> None:
     try:
         objects.take_over(segment)
     except ArenaFull as error:
-        raise StartupError(f"{error}: make that possible, or start with --fresh, which drops what is cached") from error
+        raise StartupError(
+            f"{error}: make that possible, or start with --fresh, which drops what is cached"
+        ) from error
     there = os.fstat(objects.descriptor(segment, writable=True)).st_size
     if there != nbytes:
         raise StartupError(f"segment {segment} has {there} bytes instead of {nbytes}: start with --fresh")

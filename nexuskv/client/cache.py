@@ -1,19 +1,23 @@
 """The cache of one descriptor and model: keys, hits, reservations.
 
-Owns the key chain's root and the splitting of long calls into messages. Everything it returns belongs to the session
-that was alive when it was made.
+Owns the key chain's root and the splitting of long calls into messages. A hit or reservation belongs to the session
+that it was made in.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
-from nexuskv.client.hit import Hit, Part
+from nexuskv.client.hit import Hit
 from nexuskv.client.keeper import SessionKeeper
+from nexuskv.client.pinned import AskedWay, SharedWay, Way
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
+from nexuskv.errors import Disconnected
+from nexuskv.native import Moved
 from nexuskv.protocol import messages as m
 
 
@@ -39,6 +43,8 @@ class Cache:
         session = keeper.session
         session.arena(descriptor)
         self._keeper = keeper
+        self._registered = session
+        self._reading = _way(session)
         self.descriptor = descriptor
         self.model = model
         self.root = contract.chain_root(descriptor.digest, model, session.welcome.tenant, salt)
@@ -50,22 +56,32 @@ class Cache:
     def match(self, keys: Sequence[bytes]) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
 
-        The hit must be closed: use it in a `with`. Raises Disconnected, DeadlineExceeded.
+        Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
+        dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
         """
-        session = self._keeper.session
-        if len(keys) <= m.MAX_KEYS:
-            pinned = self._pin(session, keys)
-            return Hit(session, self.descriptor, keys, [Part(pinned.hit, pinned.start, pinned.handles)])
-        return self._match_long(session, keys)
+        try:
+            return self._match(keys)
+        except Moved:  # this daemon's successor started afresh
+            self._registered.close()
+            return self._match(keys)
 
     def lookup(self, keys: Sequence[bytes]) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
-        states = b"".join(found.states for found in self._found(keys))
-        return self._usable(states).stop
+        try:
+            return self._boundary(keys)
+        except Moved:
+            self._registered.close()
+            return self._boundary(keys)
 
     def status(self, keys: Sequence[bytes]) -> list[PageStatus]:
-        """For each key whether it is present, being written, or absent and why. Pins and refreshes nothing."""
-        return [status for found in self._found(keys) for status in _statuses(found)]
+        """For each key whether it is present, being written, or absent and why. Pins and refreshes nothing.
+
+        Only why a page is absent is asked of the daemon. Raises Disconnected.
+        """
+        if self.lookup(keys) == len(keys) and isinstance(self.descriptor.reuse, contract.AllPages):
+            return [_STATUS[m.PRESENT]] * len(keys)
+        session = self._keeper.session
+        return [status for found in session.find(self.descriptor, keys) for status in _statuses(found)]
 
     def reserve(self, keys: Sequence[bytes], *, parent: bytes = b"") -> Reservation:
         """Slots for the absent pages of a chain, all of them or none; use it in a `with`.
@@ -78,7 +94,7 @@ class Cache:
         try:
             for at in range(0, len(keys), m.MAX_KEYS):
                 chunk = keys[at : at + m.MAX_KEYS]
-                if not reservation.extend(self._arena(session), list(chunk), parent, at):
+                if not reservation.extend(session.arena(self.descriptor), list(chunk), parent, at):
                     break
                 parent = chunk[-1]
         except BaseException:
@@ -86,37 +102,34 @@ class Cache:
             raise
         return reservation
 
-    def _arena(self, session: Session) -> int:
-        return session.arena(self.descriptor)
+    def _match(self, keys: Sequence[bytes]) -> Hit:
+        way = self._way()
+        session = self._registered
+        pinned = way.pin(self.descriptor, keys)
+        if session.alive:
+            return Hit(session, self.descriptor, keys, pinned)
+        # The connection ended, which may have kept pages from being mapped: a new one may do better.
+        with contextlib.suppress(Disconnected):
+            way = self._way()
+            if self._registered is not session:
+                pinned.pins.release()
+                session, pinned = self._registered, way.pin(self.descriptor, keys)
+        return Hit(session, self.descriptor, keys, pinned)
 
-    def _pin(self, session: Session, keys: Sequence[bytes], *, whole: bool = False) -> m.Pinned:
-        request = m.Pin(session.number(), self._arena(session), list(keys), whole)
-        return session.call(request, m.Pinned)
+    def _boundary(self, keys: Sequence[bytes]) -> int:
+        way = self._way()
+        return way.boundary(self.descriptor, keys)
 
-    def _found(self, keys: Sequence[bytes]) -> Iterator[m.Found]:
-        session = self._keeper.session
-        for at in range(0, len(keys), m.MAX_KEYS):
-            request = m.Lookup(session.number(), self._arena(session), list(keys[at : at + m.MAX_KEYS]))
-            yield session.call(request, m.Found)
+    def _way(self) -> Way:
+        session = self._keeper.reading
+        if session is not self._registered:
+            session.arena(self.descriptor)
+            self._registered, self._reading = session, _way(session)
+        return self._reading
 
-    def _usable(self, states: bytes) -> range:
-        present = [state == m.PRESENT for state in states]
-        return contract.usable(self.descriptor.reuse, present, self.descriptor.page_tokens)
 
-    def _match_long(self, session: Session, keys: Sequence[bytes]) -> Hit:
-        """More keys than one message takes: look first, then pin just those; what went meanwhile is looked for anew."""
-        while True:
-            chosen = self._usable(b"".join(found.states for found in self._found(keys)))
-            hit = Hit(session, self.descriptor, keys, [])
-            for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
-                stop = min(at + m.MAX_KEYS, chosen.stop)
-                pinned = self._pin(session, keys[at:stop], whole=True)
-                if not pinned.hit:
-                    break
-                hit.extend(Part(pinned.hit, at, pinned.handles))
-            if len(hit) == len(chosen):
-                return hit
-            hit.close()
+def _way(session: Session) -> Way:
+    return AskedWay(session) if session.reader is None else SharedWay(session, session.reader)
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

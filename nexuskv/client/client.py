@@ -20,14 +20,17 @@ class Client:
     After a fork the child has a connection of its own; after a restart of the daemon the next call connects anew.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = 30.0) -> None:
+    def __init__(self, address: str | None = None, *, timeout: float = 30.0, shared: bool = True) -> None:
         """Connects to `address`, by default NEXUSKV_SOCKET, the system's daemon or the user's own.
 
-        `timeout` bounds every request, in seconds. Raises Disconnected, VersionMismatch, BadRequest.
+        `timeout` bounds every request, in seconds. Without `shared`, each hit is asked of the daemon instead of being
+        looked up in the shared index: to compare, and to find faults. Raises Disconnected, VersionMismatch, BadRequest.
         """
         if not timeout > 0:
             raise BadRequest(f"timeout is {timeout}: it must be above 0 seconds")
-        self._keeper = SessionKeeper(addresses.parse(address) if address else addresses.find(), timeout)
+        self._keeper = SessionKeeper(
+            addresses.parse(address) if address else addresses.find(), timeout, shared=shared
+        )
 
     @property
     def tenant(self) -> str:
@@ -82,6 +85,6 @@ class Client:
         self.close()
 
 
-def connect(address: str | None = None, *, timeout: float = 30.0) -> Client:
+def connect(address: str | None = None, *, timeout: float = 30.0, shared: bool = True) -> Client:
     """Connects to the daemon; see Client."""
-    return Client(address, timeout=timeout)
+    return Client(address, timeout=timeout, shared=shared)

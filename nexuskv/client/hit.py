@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.client.pinned import PagePins, Pinned
+from nexuskv.client.pinned import Pinned
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed

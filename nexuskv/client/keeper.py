@@ -6,25 +6,30 @@ several threads; a forked child never touches its parent's socket.
 
 import os
 import threading
+import time
 import weakref
 from pathlib import Path
 
 from nexuskv.client.session import Session
-from nexuskv.errors import Closed
+from nexuskv.errors import Closed, Disconnected
 
+RETRY_SECONDS = 0.1
+"""Between two looks for a daemon that went away, while hits go on without it."""
 _keepers: "weakref.WeakSet[SessionKeeper]" = weakref.WeakSet()
 
 
 class SessionKeeper:
     """`path` is the daemon's socket, `timeout` bounds every request in seconds."""
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        """Makes the first session. Raises Disconnected, VersionMismatch."""
+    def __init__(self, path: Path, timeout: float, *, shared: bool) -> None:
+        """Makes the first session; without `shared` it asks the daemon for each hit. Raises Disconnected."""
         self._path = path
         self._timeout = timeout
+        self._shared = shared
+        self._next_try = 0.0
         self._lock = threading.Lock()
         self._closed = False
-        self._session: Session | None = Session(path, timeout)
+        self._session: Session | None = Session(path, timeout, shared=shared)
         _keepers.add(self)
 
     @property
@@ -34,6 +39,31 @@ class SessionKeeper:
         if session is not None and session.alive:
             return session
         return self._renew()
+
+    @property
+    def reading(self) -> Session:
+        """The session to read with: a live one, or the last one's reader while the daemon is away.
+
+        Raises Closed, Disconnected.
+        """
+        session = self._session
+        if session is not None and (session.alive or self._daemon_is_away(session)):
+            return session
+        return self._renew()
+
+    def _daemon_is_away(self, session: Session) -> bool:
+        """Whether a dead session's reader is the best there is. The daemon is looked for now and then only."""
+        if session.reader is None:
+            return False
+        now = time.monotonic()
+        if now < self._next_try:
+            return True
+        self._next_try = now + RETRY_SECONDS
+        try:
+            self._renew()
+        except Disconnected:
+            return True
+        return False
 
     def close(self) -> None:
         """Ends the session for good."""
@@ -55,7 +85,7 @@ class SessionKeeper:
             if self._closed:
                 raise Closed("this client is closed: connect anew")
             if self._session is None or not self._session.alive:
-                self._session = Session(self._path, self._timeout)
+                self._session = Session(self._path, self._timeout, shared=self._shared)
             return self._session
 
 

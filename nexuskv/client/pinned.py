@@ -6,18 +6,17 @@ hits need not know which one serves them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from nexuskv import contract
-from nexuskv.client.session import Session
+from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import DeadlineExceeded, Disconnected
 from nexuskv.native import Pins, Reader
 from nexuskv.protocol import messages as m
 
-SLOT_BITS = 32
-SLOT_MASK = (1 << SLOT_BITS) - 1
 PRESENT = 4
 """Of the C core's presence states (`nexuskv.h`, enum nx_presence)."""
 
@@ -56,20 +55,25 @@ class SharedWay:
         start, pins = self._restorable(descriptor, keys)
         for segment in pins.segments():
             mapped = self._session.readable.get(segment)
-            if mapped is None or mapped.descriptor is not descriptor:
+            if mapped is None or mapped.digest != descriptor.digest:
                 self._keep_readable(descriptor, pins)
                 break
         return Pinned(start, pins)
 
-    def states(self, descriptor: Descriptor, keys: Sequence[bytes]) -> list[bool]:
-        """Which keys are present."""
+    def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
+        """The boundary that `pin` would find, in pages. Raises Moved."""
+        if type(descriptor.reuse) is AllPages:
+            return self._reader.lookup(keys)
+        return contract.usable(descriptor.reuse, self._states(keys), descriptor.page_tokens).stop
+
+    def _states(self, keys: Sequence[bytes]) -> list[bool]:
         return [state == PRESENT for state in self._reader.status(keys)]
 
     def _restorable(self, descriptor: Descriptor, keys: Sequence[bytes]) -> tuple[int, Pins]:
         if type(descriptor.reuse) is AllPages:
             return 0, self._reader.pin(keys)
         while True:  # what was retired between the look and the pin is looked for anew
-            chosen = contract.usable(descriptor.reuse, self.states(descriptor, keys), descriptor.page_tokens)
+            chosen = contract.usable(descriptor.reuse, self._states(keys), descriptor.page_tokens)
             pins = self._reader.pin(keys[chosen.start : chosen.stop])
             if len(pins) == len(chosen):
                 return chosen.start, pins
@@ -77,11 +81,12 @@ class SharedWay:
 
     def _keep_readable(self, descriptor: Descriptor, pins: Pins) -> None:
         """Maps what is not mapped yet; pages that cannot be, or that are of another descriptor, are given back."""
-        self._session.map_segments(descriptor, pins.segments())
+        with contextlib.suppress(Disconnected, DeadlineExceeded):
+            self._session.map_segments(descriptor, pins.segments())
         segments = self._session.readable
         for index in range(len(pins)):
             mapped = segments.get(pins[index][0])
-            if mapped is None or mapped.descriptor != descriptor:
+            if mapped is None or mapped.digest != descriptor.digest:
                 pins.truncate(index if type(descriptor.reuse) is AllPages else 0)
                 return
 
@@ -149,15 +154,19 @@ class AskedWay:
         pins.add(granted)
         return Pinned(granted.start, pins)
 
-    def states(self, descriptor: Descriptor, keys: Sequence[bytes]) -> list[bool]:
-        """Which keys are present."""
+    def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
+        """The boundary that `pin` would find, in pages. Raises Disconnected."""
+        return self._usable(descriptor, keys).stop
+
+    def _usable(self, descriptor: Descriptor, keys: Sequence[bytes]) -> range:
         found = b"".join(answer.states for answer in self._session.find(descriptor, keys))
-        return [state == m.PRESENT for state in found]
+        present = [state == m.PRESENT for state in found]
+        return contract.usable(descriptor.reuse, present, descriptor.page_tokens)
 
     def _pin_long(self, descriptor: Descriptor, keys: Sequence[bytes]) -> Pinned:
         """More keys than a message takes: look first, then pin just those; what went meanwhile is looked for anew."""
         while True:
-            chosen = contract.usable(descriptor.reuse, self.states(descriptor, keys), descriptor.page_tokens)
+            chosen = self._usable(descriptor, keys)
             pins = AskedPins(self._session, descriptor)
             for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
                 pins.add(self._ask(descriptor, keys[at : min(at + m.MAX_KEYS, chosen.stop)], whole=True))

@@ -14,8 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.client.hit import SLOT_BITS, SLOT_MASK
-from nexuskv.client.session import Session
+from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed, Disconnected, RemoteError
 from nexuskv.ipc.mapping import Array, MappedSegment

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,7 @@ from nexuskv import contract, errors
 from nexuskv.errors import Closed, DeadlineExceeded, Disconnected, NexusError, RemoteError
 from nexuskv.ipc import seqpacket
 from nexuskv.ipc.mapping import MappedSegment
+from nexuskv.native import Reader
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 
@@ -31,21 +33,29 @@ _ERRORS: dict[str, type[NexusError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, NexusError)
 }
+SLOT_BITS = 32
+SLOT_MASK = (1 << SLOT_BITS) - 1
+"""Of a wire handle: segment in the high half, slot in the low one (`protocol.messages`)."""
 _TIMEVAL = struct.Struct("ll")
 
 
 class Session:
-    """A greeted connection. `forked` is set in a child that inherited it and must not use it."""
+    """A greeted connection. `forked` is set in a child that inherited it and must not use it.
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        """Connects and says hello. Raises Disconnected, VersionMismatch, DeadlineExceeded."""
+    `reader` reads the tenant's shared index, from the first `arena` on; it goes on when the connection ended.
+    """
+
+    def __init__(self, path: Path, timeout: float, *, shared: bool) -> None:
+        """Connects and says hello; without `shared` there is no reader. Raises Disconnected, VersionMismatch."""
         self._path = path
         self._timeout = timeout
+        self._shared = shared
+        self.reader: Reader | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
         self._orphans: deque[m.Request] = deque()
-        self._layouts: dict[int, contract.PageLayout] = {}
+        self._by_number: dict[int, contract.Descriptor] = {}
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.readable: dict[int, MappedSegment] = {}
         self.writable: dict[int, MappedSegment] = {}
@@ -70,9 +80,21 @@ class Session:
             return number
         request = m.Register(self.number(), contract.encode(descriptor))
         number = self.call(request, m.Registered).arena
-        self._layouts[number] = descriptor.page_layout
+        self._by_number[number] = descriptor
         self._arenas[descriptor.descriptor_id] = descriptor, number
         return number
+
+    def find(self, descriptor: contract.Descriptor, keys: Sequence[bytes]) -> Iterator[m.Found]:
+        """What the daemon knows of each key, in as many answers as messages were needed."""
+        for at in range(0, len(keys), m.MAX_KEYS):
+            request = m.Lookup(self.number(), self.arena(descriptor), list(keys[at : at + m.MAX_KEYS]))
+            yield self.call(request, m.Found)
+
+    def map_segments(self, descriptor: contract.Descriptor, segments: Collection[int]) -> None:
+        """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded."""
+        missing = sorted(set(segments) - self.readable.keys())
+        if missing:
+            self.call(m.Map(self.number(), self.arena(descriptor), missing), m.Done)
 
     def call(self, request: m.Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
@@ -106,7 +128,11 @@ class Session:
             )
 
     def close(self) -> None:
-        """Ends the session: its pins go. Mappings stay as long as arrays on them do."""
+        """Ends the session. Pins of open hits hold until those are closed; mappings as long as arrays on them live."""
+        self.reader = None
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         self.alive = False
         self._sock.close()
 
@@ -123,7 +149,7 @@ class Session:
     def _reply(self, number: int) -> m.Message:
         while True:
             message = self._receive()
-            if isinstance(message, m.Segments | m.Dropped):
+            if isinstance(message, m.Attach | m.Segments | m.Dropped):
                 continue
             if message.id == number:
                 return message
@@ -141,6 +167,8 @@ class Session:
             message = _decode(data)
             if isinstance(message, m.Segments) and len(message.segments) == len(descriptors):
                 self._map(message.segments, descriptors)
+            elif isinstance(message, m.Attach) and self._shared and len(descriptors) == 3:
+                self.reader = Reader(*descriptors)
             elif isinstance(message, m.Dropped):
                 self._unmap(message.segments)
             return message
@@ -150,7 +178,7 @@ class Session:
     def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
         for segment in segments:
             mapped = MappedSegment(
-                descriptors.pop(0), self._layouts[segment.arena], segment.slots, segment.slot_bytes,
+                descriptors.pop(0), self._by_number[segment.arena], segment.slots, segment.slot_bytes,
                 writable=segment.writable,
             )  # fmt: skip
             (self.writable if segment.writable else self.readable)[segment.segment] = mapped
@@ -174,7 +202,7 @@ class Session:
             return DeadlineExceeded(
                 f"no answer from {self._path} within {self._timeout} s: the daemon is stopped or overloaded; try again"
             )
-        self.close()
+        self._hang_up()
         return Disconnected(
             f"the daemon at {self._path} ended the session ({error or 'end of stream'}): the next call connects anew"
         )

@@ -10,22 +10,24 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.contract import PageLayout
+from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest, RemoteError
 
 Array = npt.NDArray[np.generic]
 
 
 class MappedSegment:
-    """All slots of one segment, read-only or writable."""
+    """All slots of one segment, read-only or writable; `digest` is that of its pages' descriptor."""
 
     def __init__(
-        self, descriptor: int, layout: PageLayout, slots: int, slot_bytes: int, *, writable: bool
+        self, descriptor: int, contract: Descriptor, slots: int, slot_bytes: int, *, writable: bool
     ) -> None:
-        """Maps `slots * slot_bytes` bytes of `descriptor` and closes it, also when that fails.
+        """Maps `slots * slot_bytes` bytes of the file `descriptor` and closes it, also when that fails.
 
         Raises RemoteError when the object is smaller than the daemon said: reading past its end would be a SIGBUS.
         """
+        layout = contract.page_layout
+        self.digest = contract.digest
         try:
             if (there := os.fstat(descriptor).st_size) < slots * slot_bytes or slot_bytes < layout.nbytes:
                 raise RemoteError(

@@ -121,7 +121,9 @@ class Drain(Message, frozen=True, tag="drain"):
     """Stops the daemon and leaves its objects in place for the next one. For its operator."""
 
 
-Request = Map | Drain | Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+Request = (
+    Map | Drain | Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+)
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True):

@@ -7,36 +7,58 @@ from nexuskv_daemon.core.entries import Entry
 
 
 class Readers:
-    """`pins` counts readers of each (arena, handle); `found` holds what a reader would find now."""
+    """`pins` counts readers of a handle; `found` holds what a reader would find now, by arena number and key."""
 
     def __init__(self, capacity: int = 1 << 30) -> None:
         self.capacity = capacity
-        self.pins: Counter[tuple[int, int]] = Counter()
+        self.pins: Counter[int] = Counter()
         self.found: dict[tuple[int, bytes], int] = {}
         self.touched: list[tuple[int, bytes]] = []
-        self._occupied: set[tuple[int, int]] = set()
+        self.segments: set[int] = set()
+        self.arenas: list[int] = []
+        self._occupied: dict[int, tuple[int, bytes]] = {}
 
     def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
         assert owner >= 0
         if len(self._occupied) + len(entries) > self.capacity:
             return False
-        self._occupied |= {(arena.number, entry.handle) for entry in entries}
+        assert all(entry.handle >> 32 in self.segments for entry in entries)
+        self._occupied.update((entry.handle, (arena.number, entry.key)) for entry in entries)
         return True
 
-    def commit(self, arena: Arena, entries: list[Entry]) -> None:
-        self.found.update(((arena.number, entry.key), entry.handle) for entry in entries)
+    def commit(self, entries: list[Entry]) -> None:
+        self.found.update((self._occupied[entry.handle], entry.handle) for entry in entries)
 
-    def abort(self, arena: Arena, entries: list[Entry]) -> None:
-        self._occupied -= {(arena.number, entry.handle) for entry in entries}
-
-    def retire(self, arena: Arena, entries: list[Entry]) -> None:
+    def abort(self, entries: list[Entry]) -> None:
         for entry in entries:
-            assert self.found.pop((arena.number, entry.key)) == entry.handle
+            del self._occupied[entry.handle]
 
-    def free(self, arena: Arena, entries: list[Entry]) -> list[Entry]:
-        unpinned = [entry for entry in entries if not self.pins[arena.number, entry.handle]]
-        self._occupied -= {(arena.number, entry.handle) for entry in unpinned}
+    def retire(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            assert self.found.pop(self._occupied[entry.handle]) == entry.handle
+
+    def free(self, entries: list[Entry]) -> list[Entry]:
+        unpinned = [entry for entry in entries if not self.pins[entry.handle]]
+        self.abort(unpinned)
         return unpinned
+
+    def announce(self, arena: Arena) -> None:
+        self.arenas.append(arena.number)
+
+    def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
+        assert arena.number in self.arenas
+        assert slots * arena.slot_bytes <= nbytes
+        self.segments.add(segment)
+
+    def remove_segment(self, segment: int) -> None:
+        assert not any(handle >> 32 == segment for handle in self._occupied)
+        self.segments.remove(segment)
+
+    def attach(self, session: int) -> None:
+        assert session > 0
+
+    def detach(self, session: int) -> None:
+        assert session > 0
 
     def used(self) -> list[tuple[int, bytes]]:
         touched, self.touched = self.touched, []

@@ -82,14 +82,14 @@ class Arena:
             self.index[entry.key] = entry
             entry.state = COMMITTED
             self.ghosts.forget(entry.key)
-        self.publication.commit(self, entries)
+        self.publication.commit(entries)
         for entry in entries:
             self.enqueue(entry)
         self.counters.committed += len(entries)
 
     def discard(self, entries: list[Entry]) -> None:
         """WRITING -> ABSENT, children first: the slots come back, nobody ever read them."""
-        self.publication.abort(self, entries)
+        self.publication.abort(entries)
         for entry in entries:
             del self.writing[entry.key]
             self._unlink(entry)
@@ -108,7 +108,7 @@ class Arena:
 
     def settle(self, entries: list[Entry]) -> int:
         """Detached entries: their slots come back unless somebody reads them. Returns how many did."""
-        self.publication.retire(self, entries)
+        self.publication.retire(entries)
         self.counters.evicted += len(entries)
         self.retiring.update(entries)
         return self.reclaim(entries)
@@ -116,7 +116,7 @@ class Arena:
     def reclaim(self, entries: Iterable[Entry] | None = None) -> int:
         """RETIRING -> ABSENT where nobody reads any more, of `entries` or of all. Returns how many."""
         unheld = [entry for entry in (self.retiring if entries is None else entries) if not entry.pins]
-        free = self.publication.free(self, unheld) if unheld else []
+        free = self.publication.free(unheld) if unheld else []
         for entry in free:
             self.retiring.remove(entry)
             self._free(entry)

@@ -56,7 +56,7 @@ class Engine:
             self._host.store.publication(session.tenant).detach(number)
 
     def inherit(self, writing: dict[tuple[int, int], Reservation]) -> None:
-        """What sessions of an earlier daemon were writing: held until `abandoned` says that they cannot write any more."""
+        """What sessions of an earlier daemon were writing: held until `abandoned` says that they are gone."""
         self._inherited.update(writing)
 
     def abandoned(self, sessions: Collection[int]) -> None:

@@ -20,16 +20,16 @@ class Publication(Protocol):
     def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
         """These are being written by session `owner`. False, and nothing noted, when there is no place for them."""
 
-    def commit(self, arena: Arena, entries: list[Entry]) -> None:
+    def commit(self, entries: list[Entry]) -> None:
         """Readers find these from now on."""
 
-    def abort(self, arena: Arena, entries: list[Entry]) -> None:
+    def abort(self, entries: list[Entry]) -> None:
         """These were reserved, and will not come."""
 
-    def retire(self, arena: Arena, entries: list[Entry]) -> None:
+    def retire(self, entries: list[Entry]) -> None:
         """Nobody finds these any more; who pinned them goes on reading."""
 
-    def free(self, arena: Arena, entries: list[Entry]) -> list[Entry]:
+    def free(self, entries: list[Entry]) -> list[Entry]:
         """Those of retired entries that no reader pins: their slots may be written again."""
 
     def announce(self, arena: Arena) -> None:

@@ -90,14 +90,16 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
     segments = session.introduce(handles, host.store.memory, writable=False)
-    return Answer(m.Pinned(request.id, session.hold(arena, entries), start, handles), segments)
+    return Answer(m.Pinned(request.id, session.hold(arena, entries), start, handles), segments=segments)
 
 
 def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
     arena = session.arena(request.arena)
     older = session.reservation(request.reservation) if request.reservation else None
     if older is not None and older.arena is not arena:
-        raise NotReserved(f"reservation {older.number} holds pages of another arena: reserve anew in this one")
+        raise NotReserved(
+            f"reservation {older.number} holds pages of another arena: reserve anew in this one"
+        )
     granted = host.store.reserve(arena, request.keys, request.parent, older, now, session.number)
     if granted is None:
         return None
@@ -110,7 +112,9 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
     ]
     segments = session.introduce(handles, host.store.memory, writable=True)
-    return Answer(m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments)
+    return Answer(
+        m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments=segments
+    )
 
 
 def _commit(host: Host, session: Session, request: m.Commit, now: float) -> Answer:

@@ -1,7 +1,7 @@
 """Rebuilding the store from the shared index, after the daemon that wrote it died.
 
-Owns the translation of index records into entries. What is torn was dropped before; here chains are closed again: a page
-whose predecessor is gone goes too.
+Owns the translation of index records into entries. What is torn was dropped before; here chains are closed again: a
+page whose predecessor is gone goes too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -110,7 +110,7 @@ def _link(links: list[tuple[Arena, Entry, bytes]], restored: Restored) -> None:
 
 
 def _drop(arena: Arena, heads: list[Entry]) -> int:
-    """Drops entries without predecessor and all below. A page being written there is aborted when its writer is gone."""
+    """Drops entries without predecessor and all below, as far as nothing is being written there."""
     evictable = set(reclaim.everything(arena))
     below = reclaim.below(arena, [entry for entry in heads if entry.state is COMMITTED])
     doomed = [entry for entry in below if entry in evictable]
