@@ -16,6 +16,7 @@ from nexuskv.native import FullError, LayoutError, Writer, format_index, index_b
 from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
+from nexuskv_daemon.core.publication import Usage
 from nexuskv_daemon.core.slots import segment_of, slot_of
 from nexuskv_daemon.pins import PinObject
 from nexuskv_daemon.shm import Namespace
@@ -59,6 +60,7 @@ class TenantIndex:
         self.sessions: dict[int, PinObject] = {}
         self._orphans: list[PinObject] = []
         self._gone: list[int] = []
+        self._past = 0, 0
         with contextlib.ExitStack() as undo:
             self._index = namespace.open(INDEX, number, writable=True)
             undo.callback(os.close, self._index)
@@ -97,6 +99,17 @@ class TenantIndex:
         arrays = [each.array for each in (*self.sessions.values(), *self._orphans)]
         freed = set(self.writer.reclaim([entry.bucket for entry in entries], arrays))
         return [entry for entry in entries if entry.bucket in freed]
+
+    def usage(self) -> Usage:
+        each = [pins.array for pins in (*self.sessions.values(), *self._orphans)]
+        counts = [array.counts for array in each]
+        return Usage(
+            self._past[0] + sum(hits for hits, _, _ in counts),
+            self._past[1] + sum(misses for _, misses, _ in counts),
+            sum(array.held for array in each),
+            self.writer.occupied,
+            self.writer.max_entries,
+        )
 
     def used(self) -> Iterator[tuple[int, bytes]]:
         for bucket in self.writer.touched():
@@ -171,12 +184,9 @@ class TenantIndex:
         for each in [each for each in self._orphans if not each.held]:
             self._orphans.remove(each)
             self._gone.append(each.session)
+            hits, misses, _ = each.array.counts
+            self._past = self._past[0] + hits, self._past[1] + misses
             each.close()
-
-    def counts(self) -> tuple[int, int]:
-        """Hits and misses as the clients counted them, in pages."""
-        counts = [each.array.counts for each in (*self.sessions.values(), *self._orphans)]
-        return sum(count[0] for count in counts), sum(count[1] for count in counts)
 
     def close(self, *, keep: bool) -> None:
         """Lets go of everything; without `keep` clients are told to look elsewhere, and the objects are removed."""

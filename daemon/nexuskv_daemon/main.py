@@ -62,9 +62,10 @@ def serve(chosen: Config) -> None:
             limits.check_budget(budget)
         listener = _listener(chosen)
         stack.callback(listener.close)
+        gc.disable()
         server = _assemble(chosen, budget, known, listener, stack)
-        _heed_signals(server, stack)
         _spare_the_collector()
+        _heed_signals(server, stack)
         _run(server, chosen, budget)
 
 
@@ -156,6 +157,6 @@ def _drain(awake: socket.socket) -> None:
 
 def _spare_the_collector() -> None:
     """A million entries make no cycles; walking them in every full collection would stop the loop for a second."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(50_000, 20, 1 << 30)

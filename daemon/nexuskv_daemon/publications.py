@@ -52,10 +52,6 @@ class Publications:
         """Removes pin objects whose clients are gone. Returns all sessions that went since the last call."""
         return {session for tenant in self.tenants.values() for session in tenant.gone()}
 
-    def counts(self, tenant: str) -> tuple[int, int]:
-        """Hits and misses of a tenant's clients, in pages."""
-        return self.tenants[tenant].counts()
-
     def close(self, *, keep: bool) -> None:
         """Lets go of all objects; without `keep` removes them and the journal."""
         for tenant in self.tenants.values():

@@ -14,7 +14,7 @@ from nexuskv.native import LayoutError
 from nexuskv_daemon import journal, pins
 from nexuskv_daemon.arenas import DATA, SegmentObjects
 from nexuskv_daemon.core.memory import SegmentRecord
-from nexuskv_daemon.core.restore import Restored, restore
+from nexuskv_daemon.core.restore import Record, Restored, restore
 from nexuskv_daemon.core.store import Store
 from nexuskv_daemon.index import INDEX, TOUCH, TenantIndex
 from nexuskv_daemon.journal import Journal
@@ -112,7 +112,7 @@ def _take_pins(namespace: Namespace, publications: Publications) -> None:
             owner.adopt(found)
 
 
-def _records(tenant: TenantIndex) -> Iterator[tuple[object, ...]]:
+def _records(tenant: TenantIndex) -> Iterator[Record]:
     cursor = 0
     while True:
         cursor, records = tenant.writer.entries(cursor, CHUNK)

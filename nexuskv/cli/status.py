@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nexuskv.cli.options import Subparsers, add_socket, connect, console, print_json, wide_table
-from nexuskv.protocol.messages import ArenaStats, Stats
+from nexuskv.protocol.messages import ArenaStats, Stats, TenantStats
 from nexuskv.quantity import format_size
 
 
@@ -35,15 +35,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plain(stats: Stats) -> Mapping[str, object]:
-    """The figures by name (on the wire they are an array), and each arena's hit rate."""
+    """The figures by name (on the wire they are an array), and each tenant's hit rate."""
     figures = {name: getattr(stats, name) for name in stats.__struct_fields__ if name != "id"}
-    return figures | {"arenas": [asdict(arena) | {"hit_rate": hit_rate(arena)} for arena in stats.arenas]}
+    return figures | {
+        "tenants": [asdict(tenant) | {"hit_rate": hit_rate(tenant)} for tenant in stats.tenants]
+    }
 
 
-def hit_rate(arena: ArenaStats) -> float | None:
+def hit_rate(tenant: TenantStats) -> float | None:
     """Hit pages over all that were asked for; None when none was."""
-    asked = arena.hits + arena.misses
-    return arena.hits / asked if asked else None
+    asked = tenant.hits + tenant.misses
+    return tenant.hits / asked if asked else None
 
 
 def _print(out: Console, stats: Stats) -> None:
@@ -51,16 +53,31 @@ def _print(out: Console, stats: Stats) -> None:
     uptime = timedelta(seconds=int(stats.uptime))
     out.print(f"instance {stats.instance}, release {stats.release}, up {uptime}")
     out.print(f"memory {used} of {budget}; sessions: {stats.sessions}")
-    out.print(
-        _table(stats.arenas) if stats.arenas else "no arenas: no engine has registered a descriptor yet"
-    )
+    if not stats.arenas:
+        out.print("no arenas: no engine has registered a descriptor yet")
+        return
+    out.print(_tenants(stats.tenants))
+    out.print(_arenas(stats.arenas))
 
 
-def _table(arenas: list[ArenaStats]) -> Table:
+def _tenants(tenants: list[TenantStats]) -> Table:
+    table = wide_table()
+    table.add_column("tenant", overflow="fold")
+    for heading in ("hit rate", "pages hit", "missed", "pinned now", "index"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for tenant in tenants:
+        rate = hit_rate(tenant)
+        counts = (f"{count:,}" for count in (tenant.hits, tenant.misses, tenant.pinned))
+        index = f"{tenant.entries:,} of {tenant.index_entries:,}"
+        table.add_row(tenant.tenant, "-" if rate is None else f"{rate:.1%}", *counts, index)
+    return table
+
+
+def _arenas(arenas: list[ArenaStats]) -> Table:
     table = wide_table()
     for heading in ("descriptor", "tenant"):
         table.add_column(heading, overflow="fold")
-    for heading in ("pages", "bytes", "pinned", "writing", "retiring", "evicted", "hit rate"):
+    for heading in ("pages", "bytes", "writing", "retiring", "evicted"):
         table.add_column(heading, justify="right", overflow="fold")
     for arena in arenas:
         table.add_row(*_cells(arena))
@@ -68,13 +85,11 @@ def _table(arenas: list[ArenaStats]) -> Table:
 
 
 def _cells(arena: ArenaStats) -> list[str]:
-    rate = hit_rate(arena)
-    counts = (arena.pinned, arena.writing, arena.retiring, arena.evicted)
+    counts = (arena.writing, arena.retiring, arena.evicted)
     return [
         arena.descriptor_id,
         arena.tenant,
         f"{arena.resident:,}",
         format_size(arena.resident * arena.page_bytes),
         *(f"{count:,}" for count in counts),
-        "-" if rate is None else f"{rate:.1%}",
     ]

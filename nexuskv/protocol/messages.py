@@ -202,13 +202,24 @@ class ArenaStats(msgspec.Struct, frozen=True):
     free: int
     resident: int
     writing: int
-    pinned: int
     retiring: int
-    hits: int
-    misses: int
     committed: int
     aborted: int
     evicted: int
+
+
+class TenantStats(msgspec.Struct, frozen=True):
+    """Figures of one tenant, in pages. Hits, misses and pins are its clients' word: the daemon is not asked for them.
+
+    `entries` of at most `index_entries` stand in the shared index; `pinned` counts a page once for each hit on it.
+    """
+
+    tenant: str
+    hits: int
+    misses: int
+    pinned: int
+    entries: int
+    index_entries: int
 
 
 class Stats(Message, frozen=True, tag="stats"):
@@ -222,6 +233,7 @@ class Stats(Message, frozen=True, tag="stats"):
     memory_used: int
     sessions: int
     arenas: list[ArenaStats]
+    tenants: list[TenantStats]
 
 
 class Evicted(Message, frozen=True, tag="evicted"):

@@ -4,6 +4,7 @@ from collections import Counter
 
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
+from nexuskv_daemon.core.publication import Usage
 
 
 class Readers:
@@ -59,6 +60,9 @@ class Readers:
 
     def detach(self, session: int) -> None:
         assert session > 0
+
+    def usage(self) -> Usage:
+        return Usage(0, 0, sum(self.pins.values()), len(self._occupied), self.capacity)
 
     def used(self) -> list[tuple[int, bytes]]:
         touched, self.touched = self.touched, []

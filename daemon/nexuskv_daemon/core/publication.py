@@ -7,11 +7,21 @@ again depends on what readers pinned meanwhile, and the store must know before i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from nexuskv_daemon.core.arena import Arena
     from nexuskv_daemon.core.entries import Entry
+
+
+class Usage(NamedTuple):
+    """Pages hit and missed so far, pages pinned now, entries that stand in the index, and how many may."""
+
+    hits: int
+    misses: int
+    pinned: int
+    entries: int
+    index_entries: int
 
 
 class Publication(Protocol):
@@ -46,6 +56,9 @@ class Publication(Protocol):
 
     def detach(self, session: int) -> None:
         """A session's connection ended; its pins go when its process lets go of them."""
+
+    def usage(self) -> Usage:
+        """What readers did and hold, as they say."""
 
     def used(self) -> Iterable[tuple[int, bytes]]:
         """Arena number and key of what readers used since the last call."""

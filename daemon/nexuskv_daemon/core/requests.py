@@ -139,13 +139,34 @@ def _release(host: Host, session: Session, request: m.Release, now: float) -> An
 
 def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Answer:
     who, memory = host.identity, host.store.memory
-    arenas = [_arena_stats(host, arena) for arena in _visible(host, session)]
+    visible = _visible(host, session)
+    tenants = sorted({arena.tenant for arena in visible})
     return Answer(
         m.Stats(
-            request.id, who.instance, who.release, who.boot_epoch, now - who.started,
-            memory.budget, memory.used, len(host.sessions), arenas,
+            id=request.id,
+            instance=who.instance,
+            release=who.release,
+            boot_epoch=who.boot_epoch,
+            uptime=now - who.started,
+            memory_budget=memory.budget,
+            memory_used=memory.used,
+            sessions=len(host.sessions),
+            arenas=[_arena_stats(host, arena) for arena in visible],
+            tenants=[_tenant_stats(tenant, [a for a in visible if a.tenant == tenant]) for tenant in tenants],
         )
-    )  # fmt: skip
+    )
+
+
+def _tenant_stats(tenant: str, arenas: list[Arena]) -> m.TenantStats:
+    usage = arenas[0].publication.usage()
+    return m.TenantStats(
+        tenant=tenant,
+        hits=usage.hits + sum(arena.counters.hits for arena in arenas),
+        misses=usage.misses + sum(arena.counters.misses for arena in arenas),
+        pinned=usage.pinned + sum(arena.pinned for arena in arenas),
+        entries=usage.entries,
+        index_entries=usage.index_entries,
+    )
 
 
 def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
@@ -161,10 +182,7 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
         free=len(arena.pool),
         resident=len(arena.index),
         writing=len(arena.writing),
-        pinned=arena.pinned,
         retiring=len(arena.retiring),
-        hits=count.hits,
-        misses=count.misses,
         committed=count.committed,
         aborted=count.aborted,
         evicted=count.evicted,

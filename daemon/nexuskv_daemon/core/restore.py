@@ -4,36 +4,23 @@ Owns the translation of index records into entries. What is torn was dropped bef
 page whose predecessor is gone goes too.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, WRITING, Entry, State
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
-from nexuskv_daemon.core.slots import SLOT_BITS, segment_of, slot_of
+from nexuskv_daemon.core.slots import SLOT_BITS
 
 
-class Record(NamedTuple):
-    """One entry of the shared index."""
+Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int]
+"""Key, parent's key, segment, arena, offset, length, tokens, owner, checksum, tick, bucket, state."""
 
-    key: bytes
-    parent: bytes
-    segment: int
-    arena: int
-    offset: int
-    length: int
-    tokens: int
-    owner: int
-    checksum: int
-    tick: int
-    bucket: int
-    state: int
-
-
-STATES: Mapping[int, State] = {1: WRITING, 2: COMMITTED, 3: RETIRING}
+LIVE = 2
+STATES: Mapping[int, State] = {1: WRITING, LIVE: COMMITTED, 3: RETIRING}
 """Of the states of the shared index (`nexuskv.h`, enum nx_state)."""
 
 
@@ -48,65 +35,63 @@ class Restored:
     """By session and arena number."""
 
 
-def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[tuple[object, ...]]) -> Restored:
-    """Fills empty arenas; every record lies in a segment that `memory` knows."""
+def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Record]) -> Restored:
+    """Fills empty arenas; every record lies in a segment that `memory` knows. A million take one to two seconds."""
     restored = Restored()
     links: list[tuple[Arena, Entry, bytes]] = []
-    for record in map(Record._make, records):
-        arena = arenas[record.arena]
-        entry = _entry(arena, record)
-        _place(arena, entry, record, restored)
-        if record.parent and entry.state is not RETIRING and arena.chained:
-            links.append((arena, entry, record.parent))
-        restored.tick = max(restored.tick, record.tick)
-    _restore_slots(arenas.values(), memory)
+    taken = {number: bytearray(record.slots) for number, record in memory.ready.items()}
+    for key, parent, segment, number, offset, _, _, owner, _, tick, bucket, state in records:
+        arena = arenas[number]
+        slot = offset // arena.slot_bytes
+        taken[segment][slot] = 1
+        entry = Entry(key, segment << SLOT_BITS | slot, None, tick)
+        entry.bucket = bucket
+        if state == LIVE:
+            entry.state = COMMITTED
+            arena.index[key] = entry
+        else:
+            _place_unfinished(arena, entry, state, owner, restored)
+        if parent:
+            links.append((arena, entry, parent))
+        if tick > restored.tick:
+            restored.tick = tick
+    for number, record in memory.ready.items():
+        record.arena.pool.restore_segment(number, record.slots, taken[number])
     _link(links, restored)
     for arena in arenas.values():
         for entry in arena.index.values():
-            arena.enqueue(entry)
+            if not entry.children:
+                arena.enqueue(entry)
     restored.pages = sum(len(arena.index) for arena in arenas.values())
     return restored
 
 
-def _entry(arena: Arena, record: Record) -> Entry:
-    handle = record.segment << SLOT_BITS | record.offset // arena.slot_bytes
-    entry = Entry(record.key, handle, None, record.tick)
-    entry.bucket = record.bucket
-    entry.state = STATES[record.state]
-    return entry
-
-
-def _place(arena: Arena, entry: Entry, record: Record, restored: Restored) -> None:
-    if entry.state is COMMITTED:
-        arena.index[entry.key] = entry
-    elif entry.state is RETIRING:
+def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restored: Restored) -> None:
+    entry.state = STATES[state]
+    if entry.state is RETIRING:
         arena.retiring.add(entry)
-    else:
-        arena.writing[entry.key] = entry
-        reservation = restored.writing.setdefault((record.owner, arena.number), Reservation(0, arena))
-        reservation.entries.append(entry)
-
-
-def _restore_slots(arenas: Iterable[Arena], memory: Memory) -> None:
-    taken = {number: bytearray(record.slots) for number, record in memory.ready.items()}
-    for arena in arenas:
-        for entry in (*arena.index.values(), *arena.writing.values(), *arena.retiring):
-            taken[segment_of(entry.handle)][slot_of(entry.handle)] = 1
-    for number, record in memory.ready.items():
-        record.arena.pool.restore_segment(number, record.slots, taken[number])
+        return
+    arena.writing[entry.key] = entry
+    reservation = restored.writing.setdefault((owner, arena.number), Reservation(0, arena))
+    reservation.entries.append(entry)
 
 
 def _link(links: list[tuple[Arena, Entry, bytes]], restored: Restored) -> None:
-    lost: dict[int, tuple[Arena, list[Entry]]] = {}
+    """Hangs each page from the one before it."""
+    lost: dict[int, list[Entry]] = defaultdict(list)
+    arenas: dict[int, Arena] = {}
     for arena, entry, key in links:
         parent = arena.index.get(key) or arena.writing.get(key)
+        if entry.state is RETIRING:
+            continue
         if parent is not None:
             entry.parent = parent
             parent.children += 1
         else:
-            lost.setdefault(arena.number, (arena, []))[1].append(entry)
-    for arena, heads in lost.values():
-        restored.orphans += _drop(arena, heads)
+            arenas[arena.number] = arena
+            lost[arena.number].append(entry)
+    for number, heads in lost.items():
+        restored.orphans += _drop(arenas[number], heads)
 
 
 def _drop(arena: Arena, heads: list[Entry]) -> int:
