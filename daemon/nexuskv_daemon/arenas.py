@@ -32,7 +32,7 @@ class SegmentObject:
         self.writer, self.reader = writer, reader
 
     def discard(self) -> None:
-        """Gives the memory back at once, also what clients still map."""
+        """Gives the memory back at once, also what clients still map. Only where nobody reads it any more."""
         self.warming.discard()
         self.close()
 

@@ -7,6 +7,7 @@ holder dies, however it dies. Shared memory is where the lock must be, since tha
 import fcntl
 import os
 import re
+import time
 from pathlib import Path
 
 from nexuskv.errors import StartupError
@@ -16,12 +17,16 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class InstanceLock:
-    """Held from construction until `release`. Raises StartupError when another daemon holds it."""
+    """Held from construction until `release`. Raises StartupError when another daemon holds it.
 
-    def __init__(self, instance: str, directory: Path = SHM) -> None:
+    `patience` is how many seconds to wait for one that is about to stop.
+    """
+
+    def __init__(self, instance: str, directory: Path = SHM, patience: float = 0.0) -> None:
         if not _NAME.fullmatch(instance):
             raise StartupError(f"instance name {instance!r}: use 1 to 64 of [A-Za-z0-9._-]")
         self._path = directory / f"nexuskv-{instance}-lock"
+        self._until = time.monotonic() + patience
         self._descriptor = self._acquire(instance)
 
     def release(self) -> None:
@@ -36,6 +41,9 @@ class InstanceLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
+                if time.monotonic() < self._until:
+                    time.sleep(0.02)
+                    continue
                 raise StartupError(
                     f"instance {instance!r} runs already: stop it, or choose another --instance and --socket"
                 ) from None
@@ -50,6 +58,10 @@ class InstanceLock:
             raise StartupError(
                 f"instance {instance!r} belongs to another user: choose another --instance"
             ) from None
+        except OSError as error:
+            raise StartupError(
+                f"cannot lock {self._path}: {error.strerror}; remove what stands there, or choose another --instance"
+            ) from error
 
     def _still_there(self, descriptor: int) -> bool:
         try:

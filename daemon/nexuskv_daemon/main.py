@@ -14,7 +14,10 @@ import sys
 import time
 from importlib.metadata import version
 
-from nexuskv.errors import StartupError
+from nexuskv.errors import Disconnected, NotPermitted, StartupError
+from nexuskv.ipc import seqpacket
+from nexuskv.protocol import codec
+from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused
 from nexuskv.quantity import format_size
 from nexuskv_daemon import config, journal, limits, notify, recovery
 from nexuskv_daemon.arenas import SegmentObject, SegmentObjects
@@ -32,6 +35,7 @@ from nexuskv_daemon.shm import Namespace
 from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger("nexuskvd")
+STOP_SECONDS = 60.0
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -40,11 +44,24 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = config.parse(arguments)
     logging.basicConfig(level=chosen.log_level, format="%(name)s: %(message)s", stream=sys.stderr)
     try:
-        serve(chosen)
-    except StartupError as error:
+        stop_keeping(chosen) if chosen.stop_keeping else serve(chosen)
+    except (StartupError, Disconnected, NotPermitted) as error:
         log.error("%s", error)  # noqa: TRY400  # a sentence for the operator; the traceback would bury it
         return 1
     return 0
+
+
+def stop_keeping(chosen: Config) -> None:
+    """Makes the running daemon stop, leave its objects in place, and be gone. Raises Disconnected, NotPermitted."""
+    with seqpacket.connect(chosen.socket, STOP_SECONDS) as sock:
+        for request in (Hello(1, PROTOCOL_VERSION, "nexuskvd --stop-keeping"), Drain(2)):
+            seqpacket.send(sock, codec.encode(request))
+            answer = codec.decode_reply(seqpacket.Receiver().plain(sock))
+            if isinstance(answer, Refused):
+                raise NotPermitted(answer.message)
+        while sock.recv(1):
+            pass
+    InstanceLock(chosen.instance, patience=STOP_SECONDS).release()
 
 
 def serve(chosen: Config) -> None:

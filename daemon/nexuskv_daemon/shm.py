@@ -10,7 +10,7 @@ from pathlib import Path
 
 import posix_ipc
 
-from nexuskv.errors import ArenaFull
+from nexuskv.errors import ArenaFull, StartupError
 
 SHM = Path("/dev/shm")
 MODE = 0o600
@@ -50,9 +50,16 @@ class Namespace:
             raise ArenaFull(f"cannot open {self._name(kind, number)}: {error}") from error
 
     def remove(self, kind: str, number: int) -> None:
-        """Removes the name; the memory goes with the last mapping. Nothing happens if it is gone."""
-        with contextlib.suppress(posix_ipc.ExistentialError):
-            posix_ipc.unlink_shared_memory(self._name(kind, number))
+        """Removes the name, if it is there; the memory goes with the last mapping. Raises StartupError."""
+        name = self._name(kind, number)
+        try:
+            posix_ipc.unlink_shared_memory(name)
+        except posix_ipc.ExistentialError:
+            return
+        except posix_ipc.PermissionsError:
+            raise StartupError(
+                f"{name} belongs to another user: remove it as that user, or choose another --instance"
+            ) from None
 
     def there(self, kind: str) -> list[int]:
         """Numbers of the objects of a kind, whoever made them."""

@@ -80,8 +80,8 @@ class Cache:
         """
         if self.lookup(keys) == len(keys) and isinstance(self.descriptor.reuse, contract.AllPages):
             return [_STATUS[m.PRESENT]] * len(keys)
-        session = self._keeper.session
-        return [status for found in session.find(self.descriptor, keys) for status in _statuses(found)]
+        found = self._keeper.use(lambda session: list(session.find(self.descriptor, keys)))
+        return [status for answer in found for status in _statuses(answer)]
 
     def reserve(self, keys: Sequence[bytes], *, parent: bytes = b"") -> Reservation:
         """Slots for the absent pages of a chain, all of them or none; use it in a `with`.
@@ -89,13 +89,19 @@ class Cache:
         `keys` starts at the root of a chain, unless `parent`, the key of a resident page, comes before it. Pages that
         are resident, or that somebody else is writing, are not among the result's. Raises ArenaFull, ParentMissing.
         """
-        session = self._keeper.session
+        return self._keeper.use(lambda session: self._reserve(session, keys, parent))
+
+    def _reserve(self, session: Session, keys: Sequence[bytes], parent: bytes) -> Reservation:
         reservation = Reservation(session, self.descriptor)
+        chained = isinstance(self.descriptor.reuse, contract.AllPages)
         try:
             for at in range(0, len(keys), m.MAX_KEYS):
                 chunk = keys[at : at + m.MAX_KEYS]
-                if not reservation.extend(session.arena(self.descriptor), list(chunk), parent, at):
-                    break
+                if (
+                    not reservation.extend(session.arena(self.descriptor), list(chunk), parent, at)
+                    and chained
+                ):
+                    break  # nothing can hang below a page that somebody else may still abort
                 parent = chunk[-1]
         except BaseException:
             reservation.abort()
@@ -129,7 +135,7 @@ class Cache:
 
 
 def _way(session: Session) -> Way:
-    return AskedWay(session) if session.reader is None else SharedWay(session, session.reader)
+    return AskedWay(session) if session.reader is None else SharedWay(session)
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

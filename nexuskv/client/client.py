@@ -26,11 +26,10 @@ class Client:
         `timeout` bounds every request, in seconds. Without `shared`, each hit is asked of the daemon instead of being
         looked up in the shared index: to compare, and to find faults. Raises Disconnected, VersionMismatch, BadRequest.
         """
-        if not timeout > 0:
-            raise BadRequest(f"timeout is {timeout}: it must be above 0 seconds")
-        self._keeper = SessionKeeper(
-            addresses.parse(address) if address else addresses.find(), timeout, shared=shared
-        )
+        if not 1e-6 <= timeout < 1 << 31:  # the kernel takes less than a microsecond for "no timeout"
+            raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")
+        path = addresses.parse(address) if address else addresses.find()
+        self._keeper = SessionKeeper(path, timeout, shared=shared)
 
     @property
     def tenant(self) -> str:
@@ -57,8 +56,7 @@ class Client:
 
     def stats(self) -> m.Stats:
         """The daemon's figures: of all tenants for its operator, else of the own one."""
-        session = self._keeper.session
-        return session.call(m.GetStats(session.number()), m.Stats)
+        return self._keeper.use(lambda session: session.call(m.GetStats(session.number()), m.Stats))
 
     def evict(
         self, descriptor_id: str | None = None, nbytes: int | None = None, *, everything: bool = False
@@ -68,9 +66,8 @@ class Client:
         `everything` retires pinned pages too: nobody finds them any more, and they go with their last pin.
         Raises UnknownDescriptor.
         """
-        session = self._keeper.session
-        request = m.Evict(session.number(), descriptor_id or "", nbytes or 0, everything)
-        return session.call(request, m.Evicted)
+        wanted = descriptor_id or "", nbytes or 0, everything
+        return self._keeper.use(lambda session: session.call(m.Evict(session.number(), *wanted), m.Evicted))
 
     def close(self) -> None:
         """Ends the session. Arrays from hits must not be used any more."""

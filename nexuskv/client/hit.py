@@ -9,8 +9,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +22,7 @@ from nexuskv.errors import Closed
 from nexuskv.ipc.mapping import Array, MappedSegment
 
 
-class Handle(NamedTuple):
+class Handle(msgspec.Struct, frozen=True, gc=False):
     """Where a page lies: `length` bytes at `offset` of a segment."""
 
     segment: int
@@ -95,10 +96,10 @@ class Hit:
     def handles(self) -> list[Handle]:
         """Where each page lies, for engines that read through other means than numpy."""
         self.check()
-        return list(map(Handle._make, self._pins.extents()))
+        return [Handle(*extent) for extent in self._pins.extents()]
 
     def check(self) -> None:
-        """Raises Closed after `close`, and in a forked child."""
+        """Raises Closed after `close` or that of the client, and in a forked child."""
         if not self._open:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
         self._session.check()

@@ -8,11 +8,14 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from nexuskv.client.session import Session
 from nexuskv.errors import Closed, Disconnected
 
+T = TypeVar("T")
 RETRY_SECONDS = 0.1
 """Between two looks for a daemon that went away, while hits go on without it."""
 _keepers: "weakref.WeakSet[SessionKeeper]" = weakref.WeakSet()
@@ -39,6 +42,16 @@ class SessionKeeper:
         if session is not None and session.alive:
             return session
         return self._renew()
+
+    def use(self, action: Callable[[Session], T]) -> T:
+        """Performs `action` in the live session, once more in a new one if the daemon was restarted meanwhile.
+
+        For what holds nothing of the old session. Raises Closed, Disconnected, and what `action` raises.
+        """
+        try:
+            return action(self.session)
+        except Disconnected:
+            return action(self.session)
 
     @property
     def reading(self) -> Session:
@@ -69,15 +82,18 @@ class SessionKeeper:
         """Ends the session for good."""
         with self._lock:
             self._closed = True
-            if self._session is not None:
-                self._session.close()
+            self._leave("its client is closed, and its pins went with it: connect and match anew")
 
     def forked(self) -> None:
         """In a child: lets go of the parent's session without ending it."""
         self._lock = threading.Lock()  # another thread of the parent may have held the old one
+        self._leave(
+            "opened before fork(): its pins belong to the parent; match or reserve again in the child"
+        )
+
+    def _leave(self, why: str) -> None:
         if self._session is not None:
-            self._session.forked = True
-            self._session.close()
+            self._session.leave(why)
             self._session = None
 
     def _renew(self) -> Session:
@@ -85,7 +101,10 @@ class SessionKeeper:
             if self._closed:
                 raise Closed("this client is closed: connect anew")
             if self._session is None or not self._session.alive:
-                self._session = Session(self._path, self._timeout, shared=self._shared)
+                fresh = Session(self._path, self._timeout, shared=self._shared)
+                if self._session is not None:
+                    self._session.close()  # its open hits and reservations keep what they need
+                self._session = fresh
             return self._session
 
 

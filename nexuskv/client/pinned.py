@@ -14,7 +14,7 @@ from nexuskv import contract
 from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import DeadlineExceeded, Disconnected
-from nexuskv.native import Pins, Reader
+from nexuskv.native import Moved, Pins, Reader
 from nexuskv.protocol import messages as m
 
 PRESENT = 4
@@ -46,9 +46,16 @@ class Pinned(NamedTuple):
 class SharedWay:
     """Reads the index in shared memory: no message, no system call, also while the daemon is stopped or dead."""
 
-    def __init__(self, session: Session, reader: Reader) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._reader = reader
+
+    @property
+    def _reader(self) -> Reader:
+        """The session's own, so that its lock goes when the session is given up. Raises Moved after that."""
+        reader = self._session.reader
+        if reader is None:
+            raise Moved("another thread found that the daemon was restarted: match again")
+        return reader
 
     def pin(self, descriptor: Descriptor, keys: Sequence[bytes]) -> Pinned:
         """Pins the longest restorable boundary. Raises Moved, PinsFull."""

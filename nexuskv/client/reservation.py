@@ -63,6 +63,8 @@ class Reservation:
 
     def __init__(self, session: Session, descriptor: Descriptor) -> None:
         self._session = session
+        # While this is held, a daemon started meanwhile knows that these slots may still be written.
+        self._reader = session.reader
         self._descriptor = descriptor
         self._number = 0
         self._pages: list[WritablePage] = []

@@ -7,9 +7,6 @@ beyond their layout, and never connects anew: a session that ended stays ended, 
 from __future__ import annotations
 
 import itertools
-import os
-import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -20,10 +17,18 @@ from typing import TypeVar
 import msgspec
 
 from nexuskv import contract, errors
-from nexuskv.errors import Closed, DeadlineExceeded, Disconnected, NexusError, RemoteError
+from nexuskv.errors import (
+    Closed,
+    DeadlineExceeded,
+    Disconnected,
+    LocalError,
+    NexusError,
+    RemoteError,
+    VersionMismatch,
+)
 from nexuskv.ipc import seqpacket
 from nexuskv.ipc.mapping import MappedSegment
-from nexuskv.native import Reader
+from nexuskv.native import LayoutError, Reader
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 
@@ -36,11 +41,10 @@ _ERRORS: dict[str, type[NexusError]] = {
 SLOT_BITS = 32
 SLOT_MASK = (1 << SLOT_BITS) - 1
 """Of a wire handle: segment in the high half, slot in the low one (`protocol.messages`)."""
-_TIMEVAL = struct.Struct("ll")
 
 
 class Session:
-    """A greeted connection. `forked` is set in a child that inherited it and must not use it.
+    """A greeted connection, until it is not `alive` any more.
 
     `reader` reads the tenant's shared index, from the first `arena` on; it goes on when the connection ended.
     """
@@ -60,8 +64,8 @@ class Session:
         self.readable: dict[int, MappedSegment] = {}
         self.writable: dict[int, MappedSegment] = {}
         self.alive = True
-        self.forked = False
-        self._sock = _connect(path, timeout)
+        self._left = ""
+        self._sock = seqpacket.connect(path, timeout)
         try:
             hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{version('nexuskv')}")
             self.welcome = self.call(hello, m.Welcome)
@@ -102,9 +106,7 @@ class Session:
         with self._lock:
             if not self.alive:
                 raise Disconnected("this session ended: call again, which connects anew")
-            if self._orphans:
-                self._send_orphans()
-            self._send(data)
+            self._ask(data)
             reply = self._reply(request.id)
         if type(reply) is expected:
             return reply
@@ -114,21 +116,29 @@ class Session:
 
     def tell(self, request: m.Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
-        self._send(codec.encode(request))
+        try:
+            self._sock.send(codec.encode(request))
+        except OSError as error:
+            raise self._lost(error) from error
 
     def orphan(self, request: m.Request) -> None:
         """Leaves a request to be sent before the next one: for destructors, which may run inside `call` itself."""
         self._orphans.append(request)
 
     def check(self) -> None:
-        """Raises Closed in a forked child."""
-        if self.forked:
-            raise Closed(
-                "opened before fork(): its pins belong to the parent; match or reserve again in the child"
-            )
+        """Raises Closed when what this session pinned or reserved must not be used any more."""
+        if self._left:
+            raise Closed(self._left)
+
+    def leave(self, why: str) -> None:
+        """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
+        self._left = why
+        self.close()
+        self.readable.clear()
+        self.writable.clear()
 
     def close(self) -> None:
-        """Ends the session. Pins of open hits hold until those are closed; mappings as long as arrays on them live."""
+        """Ends the session. Pins of open hits hold until those are closed, and their mappings stay."""
         self.reader = None
         self._hang_up()
 
@@ -136,24 +146,25 @@ class Session:
         self.alive = False
         self._sock.close()
 
-    def _send(self, data: bytes) -> None:
+    def _ask(self, data: bytes) -> None:
+        """Sends what destructors left to send, then a request."""
         try:
+            while self._orphans:
+                self._sock.send(codec.encode(self._orphans[0]))
+                self._orphans.popleft()
             self._sock.send(data)
+        except BrokenPipeError:
+            return  # the daemon hung up; what it said before that, perhaps why, is still to be read
         except OSError as error:
             raise self._lost(error) from error
-
-    def _send_orphans(self) -> None:
-        while self._orphans:
-            self._send(codec.encode(self._orphans.popleft()))
 
     def _reply(self, number: int) -> m.Message:
         while True:
             message = self._receive()
-            if isinstance(message, m.Attach | m.Segments | m.Dropped):
-                continue
             if message.id == number:
                 return message
-            self._late(message)
+            if not isinstance(message, m.Attach | m.Segments | m.Dropped):
+                self._late(message)
 
     def _receive(self) -> m.Reply | m.Notice:
         """The next message, its descriptors mapped."""
@@ -165,10 +176,10 @@ class Session:
             if not data:
                 raise self._lost(None)
             message = _decode(data)
-            if isinstance(message, m.Segments) and len(message.segments) == len(descriptors):
+            if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
             elif isinstance(message, m.Attach) and self._shared and len(descriptors) == 3:
-                self.reader = Reader(*descriptors)
+                self.reader = _attach(descriptors)
             elif isinstance(message, m.Dropped):
                 self._unmap(message.segments)
             return message
@@ -176,12 +187,25 @@ class Session:
             seqpacket.close_all(descriptors)
 
     def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
-        for segment in segments:
-            mapped = MappedSegment(
-                descriptors.pop(0), self._by_number[segment.arena], segment.slots, segment.slot_bytes,
-                writable=segment.writable,
-            )  # fmt: skip
-            (self.writable if segment.writable else self.readable)[segment.segment] = mapped
+        """Maps what was handed out. That comes once a session, so one that cannot take it is of no more use."""
+        try:
+            if len(segments) != len(descriptors):
+                raise LocalError(
+                    "this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE"
+                )
+            for segment in segments:
+                self._map_one(segment, descriptors.pop(0))
+        except OSError as error:
+            self.close()
+            raise LocalError(f"this process cannot map a segment of the daemon: {error}") from error
+        except NexusError:
+            self.close()
+            raise
+
+    def _map_one(self, segment: m.Segment, descriptor: int) -> None:
+        contract_of, writable = self._by_number[segment.arena], segment.writable
+        mapped = MappedSegment(descriptor, contract_of, segment.slots, segment.slot_bytes, writable=writable)
+        (self.writable if writable else self.readable)[segment.segment] = mapped
 
     def _unmap(self, segments: list[int]) -> None:
         for number in segments:
@@ -208,22 +232,15 @@ class Session:
         )
 
 
-def _connect(path: Path, timeout: float) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _attach(descriptors: list[int]) -> Reader:
     try:
-        # Kernel timeouts: Python's own would add a poll() to every receive.
-        limit = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1_000_000))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, seqpacket.SEND_BUFFER)
-        sock.connect(os.fspath(path))
-    except OSError as error:
-        sock.close()
-        raise Disconnected(
-            f"no daemon at {path} ({error.strerror}): start nexuskvd, or say where it listens with "
-            "connect('unix:/path') or NEXUSKV_SOCKET"
+        return Reader(*descriptors)
+    except LayoutError as error:
+        raise VersionMismatch(
+            f"the daemon's shared index cannot be read ({error}): install the same release"
         ) from error
-    return sock
+    except OSError as error:
+        raise LocalError(f"this process cannot map the daemon's shared index: {error}") from error
 
 
 def _decode(data: memoryview) -> m.Reply | m.Notice:

@@ -9,13 +9,16 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from nexuskv.errors import Disconnected
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
 _RIGHTS_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 SEND_BUFFER = 1 << 20
 """Bytes of SO_SNDBUF: the kernel's default would refuse a message of MAX_KEYS keys on some machines."""
+_TIMEVAL = struct.Struct("ll")
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -44,8 +47,37 @@ class Receiver:
 
     def with_descriptors(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
         """The next message and its descriptors; an empty message when the peer hung up."""
+        try:
+            return self._receive(sock)
+        except ConnectionResetError:
+            # It hung up without having read all of ours. The kernel says so once, before what it had sent until then.
+            return self._receive(sock)
+
+    def _receive(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
         nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, socket.MSG_CMSG_CLOEXEC)
         return self._view[:nbytes], _descriptors(ancillary) if ancillary else []
+
+
+def connect(path: Path, timeout: float) -> socket.socket:
+    """A connection to the daemon at `path`; each send and receive takes `timeout` seconds at most.
+
+    Past that they raise BlockingIOError. Raises Disconnected.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        # Kernel timeouts: Python's own would add a poll() to every receive.
+        limit = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1_000_000))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        sock.connect(os.fspath(path))
+    except OSError as error:
+        sock.close()
+        raise Disconnected(
+            f"no daemon at {path} ({error.strerror}): start nexuskvd, or say where it listens with "
+            "connect('unix:/path') or NEXUSKV_SOCKET"
+        ) from error
+    return sock
 
 
 def send(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:

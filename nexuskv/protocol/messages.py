@@ -153,7 +153,7 @@ class Registered(Message, frozen=True, tag="registered"):
 
 
 class Found(Message, frozen=True, tag="found"):
-    """Answers `Lookup`: a state byte a key; `others` has, by descriptor, the places of the keys that it owns instead."""
+    """Answers `Lookup`: a state byte a key; `others` has the places of keys that another descriptor owns, by its id."""
 
     states: bytes
     others: dict[str, list[int]] = {}

@@ -12,8 +12,8 @@ from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 from tests.daemon.conftest import PAGES
 from tests.support.daemon import Daemon
-from tests.support.pages import put, small, verified
 from tests.support.pages import keys as chain
+from tests.support.pages import put, small, verified
 from tests.support.raw import RawSession
 from tests.support.waiting import until
 

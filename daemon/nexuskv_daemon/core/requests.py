@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
@@ -17,6 +19,9 @@ from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
+
+NAMED = 20
+"""Descriptors that a refusal names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,12 @@ class Host:
     sessions: dict[int, Session] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, gc=False):
     """A reply, what must arrive before it, and whether it ends the session or the daemon."""
 
     reply: m.Reply
-    notices: list[m.Notice] = field(default_factory=list)
-    segments: list[m.Segment] = field(default_factory=list)
+    notices: list[m.Notice] = []
+    segments: list[m.Segment] = []
     last: bool = False
     stop: bool = False
 
@@ -223,8 +227,9 @@ def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
     visible = _visible(host, session)
     chosen = [a for a in visible if descriptor_id in ("", a.descriptor.descriptor_id)]
     if descriptor_id and not chosen:
-        known = ", ".join(sorted({a.descriptor.descriptor_id for a in visible})) or "none"
-        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {known}")
+        known = sorted({a.descriptor.descriptor_id for a in visible})
+        some = ", ".join(known[:NAMED]) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
+        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {some or 'none'}")
     return chosen
 
 

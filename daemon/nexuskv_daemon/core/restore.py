@@ -15,7 +15,6 @@ from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.slots import SLOT_BITS
 
-
 Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int]
 """Key, parent's key, segment, arena, offset, length, tokens, owner, checksum, tick, bucket, state."""
 
@@ -53,8 +52,7 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
             _place_unfinished(arena, entry, state, owner, restored)
         if parent:
             links.append((arena, entry, parent))
-        if tick > restored.tick:
-            restored.tick = tick
+        restored.tick = max(restored.tick, tick)
     for number, record in memory.ready.items():
         record.arena.pool.restore_segment(number, record.slots, taken[number])
     _link(links, restored)
