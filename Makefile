@@ -6,6 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Debian splits off what a virtual environment and an extension module need; root on a machine with apt gets it installed.
+COMPLETE = $(PYTHON) -c 'import os, sysconfig, venv, ensurepip; \
+    open(os.path.join(sysconfig.get_paths()["include"], "Python.h")).close()' 2>/dev/null
+
 .DEFAULT_GOAL := help
 .PHONY: help demo bench test lint style types imports check format clean distclean
 
@@ -52,7 +56,7 @@ $(VENV)/.stamp-demo: EXTRA :=
 $(VENV)/.stamp-bench: EXTRA := [bench]
 $(VENV)/.stamp-dev: EXTRA := [bench,dev]
 
-$(VENV)/.stamp-%: pyproject.toml | $(BIN)/pip
+$(VENV)/.stamp-%: pyproject.toml $(wildcard nexuskv/native/*.[ch] nexuskv/native/src/*.h) | $(BIN)/pip
 	$(PIP) install --editable '.$(EXTRA)'
 	@touch $@
 
@@ -61,7 +65,8 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "NexusKV needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
 	        "Install one and say: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
-	    echo "'$(PYTHON)' has no venv or ensurepip module; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+	@$(COMPLETE) || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    apt-get install -y -qq python3-venv python3-dev >/dev/null && $(COMPLETE); } || { \
+	    echo "'$(PYTHON)' lacks venv, ensurepip or Python.h; on Debian and Ubuntu: apt-get install python3-venv python3-dev" >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)
