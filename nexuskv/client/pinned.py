@@ -163,7 +163,11 @@ class AskedWay:
 
     def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
         """The boundary that `pin` would find, in pages. Raises Disconnected."""
-        return self._usable(descriptor, keys).stop
+        if len(keys) > m.MAX_KEYS:
+            return self._usable(descriptor, keys).stop
+        session = self._session
+        request = m.Measure(session.number(), session.arena(descriptor), list(keys))
+        return session.call(request, m.Measured).stop
 
     def _usable(self, descriptor: Descriptor, keys: Sequence[bytes]) -> range:
         found = b"".join(answer.states for answer in self._session.find(descriptor, keys))

@@ -55,6 +55,13 @@ class Lookup(Message, frozen=True, tag="lookup"):
     keys: Keys
 
 
+class Measure(Message, frozen=True, tag="measure"):
+    """Asks for a chain's longest restorable boundary, the one that `Pin` would find. Pins and refreshes nothing."""
+
+    arena: U32
+    keys: Keys
+
+
 class Pin(Message, frozen=True, tag="pin"):
     """Pins the longest restorable boundary of `keys`; with `whole`, all of `keys` or nothing."""
 
@@ -122,7 +129,7 @@ class Drain(Message, frozen=True, tag="drain"):
 
 
 Request = (
-    Map | Drain | Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+    Hello | Register | Map | Lookup | Measure | Pin | Release | Reserve | Commit | Abort | GetStats | Evict | Drain
 )
 
 
@@ -157,6 +164,13 @@ class Found(Message, frozen=True, tag="found"):
 
     states: bytes
     others: dict[str, list[int]] = {}
+
+
+class Measured(Message, frozen=True, tag="measured"):
+    """Answers `Measure`: `keys[start:stop]` make the boundary, which lies at `stop`."""
+
+    start: int
+    stop: int
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
@@ -278,5 +292,7 @@ class Dropped(Message, frozen=True, tag="dropped"):
     segments: list[int]
 
 
-Reply = Welcome | Registered | Found | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+Reply = (
+    Welcome | Registered | Found | Measured | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+)
 Notice = Attach | Segments | Dropped

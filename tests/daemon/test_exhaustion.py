@@ -19,8 +19,12 @@ SENTENCE = "no file descriptor left: close idle clients, or raise its LimitNOFIL
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A daemon with segments of 16 pages."""
+    """A daemon with segments of 16 pages, and no session."""
     with running("--segment-bytes", "64KiB", memory="1MiB") as daemon:
+        with daemon.client() as client:
+            until(lambda: client.stats().sessions == 1, "nobody else is there")
+            with_one = daemon.descriptors()
+        until(lambda: daemon.descriptors() == with_one - 1, "nobody is there")
         yield daemon
 
 

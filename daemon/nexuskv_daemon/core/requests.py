@@ -89,6 +89,11 @@ def _lookup(host: Host, session: Session, request: m.Lookup, now: float) -> Answ
     return Answer(m.Found(request.id, states, others))
 
 
+def _measure(host: Host, session: Session, request: m.Measure, now: float) -> Answer:
+    found = lookup.boundary(session.arena(request.arena), request.keys)
+    return Answer(m.Measured(request.id, found.start, found.stop))
+
+
 def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     arena = session.arena(request.arena)
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
@@ -237,6 +242,7 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,
+    m.Measure: _measure,
     m.Pin: _pin,
     m.Reserve: _reserve,
     m.Commit: _commit,
