@@ -14,7 +14,7 @@ from pathlib import Path
 
 import posix_ipc
 
-from nexuskv.errors import ArenaFull
+from nexuskv.errors import ArenaFull, StartupError
 from nexuskv_daemon.prefault import Warming
 
 log = logging.getLogger(__name__)
@@ -41,9 +41,13 @@ class SegmentObject:
             self.writer, self.reader = made.fd, opened.fd
             undo.pop_all()
 
-    def remove(self) -> None:
-        """Gives the memory back at once, also what clients still map, and the name with it."""
+    def discard(self) -> None:
+        """Gives the memory back at once, also what clients still map. Only where nobody reads it any more."""
         self.warming.discard()
+        self.remove()
+
+    def remove(self) -> None:
+        """Removes the name. The memory goes with the last client that maps it, so open hits stay whole."""
         with contextlib.suppress(posix_ipc.ExistentialError):
             posix_ipc.unlink_shared_memory(self.name)
         self.close()
@@ -79,8 +83,8 @@ class SegmentObjects:
         return made.writer if writable else made.reader
 
     def drop(self, number: int) -> None:
-        """Removes one segment."""
-        self._objects.pop(number).remove()
+        """Removes one segment, in which no page is left."""
+        self._objects.pop(number).discard()
 
     def close(self, *, keep: bool) -> None:
         """Removes all segments, or with `keep` leaves the objects where they are."""
@@ -89,10 +93,15 @@ class SegmentObjects:
         self._objects.clear()
 
     def remove_orphans(self) -> None:
-        """Removes what a dead daemon of this instance left. The caller holds the instance's lock."""
+        """Removes what a dead daemon of this instance left; the caller holds its lock. Raises StartupError."""
         for name in self._left_behind():
             log.warning("removing %s, left by an instance that did not stop cleanly", name)
-            posix_ipc.unlink_shared_memory(name)
+            try:
+                posix_ipc.unlink_shared_memory(name)
+            except posix_ipc.PermissionsError:
+                raise StartupError(
+                    f"{name} belongs to another user: remove it as that user, or choose another --instance"
+                ) from None
 
     def _left_behind(self) -> Iterator[str]:
         ours = re.compile(re.escape(self._prefix[1:]) + r"[0-9]+")

@@ -36,10 +36,12 @@ class Connection:
         except BlockingIOError:
             return None
 
-    def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Sends now, or queues behind what waits. Raises OSError when the client is gone."""
-        if self._outbox or not self._sent(data, descriptors):
-            self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
+    def send(self, data: bytes, descriptors: Sequence[int] = ()) -> bool:
+        """Sends now, or queues behind what waits and returns False. Raises OSError when the client is gone."""
+        if not self._outbox and self._sent(data, descriptors):
+            return True
+        self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
+        return False
 
     def flush(self) -> None:
         """Sends what waits, as far as it goes. Raises OSError when the client is gone."""

@@ -50,6 +50,10 @@ class InstanceLock:
             raise StartupError(
                 f"instance {instance!r} belongs to another user: choose another --instance"
             ) from None
+        except OSError as error:
+            raise StartupError(
+                f"cannot lock {self._path}: {error.strerror}; remove what stands there, or choose another --instance"
+            ) from error
 
     def _still_there(self, descriptor: int) -> bool:
         try:

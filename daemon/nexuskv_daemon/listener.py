@@ -24,6 +24,7 @@ class Listener:
         sock.setblocking(False)
         self.sock = sock
         self._path = path
+        self._made = path.stat() if path is not None else None
         self._spare = _spare_descriptor()
 
     def accept(self) -> socket.socket | None:
@@ -36,15 +37,19 @@ class Listener:
             return None
 
     def close(self) -> None:
-        """Stops listening; removes the path if it was made here."""
+        """Stops listening; removes the path if it was made here and is still ours."""
         self.sock.close()
-        os.close(self._spare)
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if self._spare is not None:
+            os.close(self._spare)
+        if self._path is not None and self._made is not None:
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(self._path.lstat(), self._made):
+                    self._path.unlink()
 
     def _turn_away(self) -> None:
         """Says why. Without the spare descriptor the connection would stay queued, and the loop would spin on it."""
-        os.close(self._spare)
+        if self._spare is not None:
+            os.close(self._spare)
         with contextlib.suppress(OSError):
             sock = self.sock.accept()[0]
             sentence = "the daemon has no file descriptor left: close idle clients, or raise its LimitNOFILE"
@@ -74,6 +79,8 @@ def _make_way(path: Path) -> None:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise StartupError(f"cannot look at {path}: {error.strerror}; choose another --socket") from error
     if not stat.S_ISSOCK(kind):
         raise StartupError(f"{path} exists and is no socket: choose another --socket, or move it away")
     if _answers(path):
@@ -106,5 +113,9 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def _spare_descriptor() -> int:
-    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+def _spare_descriptor() -> int | None:
+    """None when another thread was quicker: the next newcomer makes us try again."""
+    try:
+        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None

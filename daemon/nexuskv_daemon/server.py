@@ -22,6 +22,7 @@ from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger(__name__)
 ACCEPTS_AT_ONCE = 64
+MESSAGES_AT_ONCE = 16
 
 
 class Server:
@@ -97,20 +98,25 @@ class Server:
             if events & select.EPOLLOUT:
                 self._resume(connection)
             else:
-                self._receive(
-                    connection
-                )  # also tells a hang-up from an event that came for a reused descriptor
+                self._receive_some(connection)
         except OSError as error:
             log.debug("session %d: %s", connection.number, error)
             self._end(connection)
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive_some(self, connection: Connection) -> None:
+        """One message, and what follows one that wanted no reply: its sender did not wait, so more is likely there."""
+        for _ in range(MESSAGES_AT_ONCE):
+            if not self._receive(connection) or connection.blocked or connection.closing:
+                return
+
+    def _receive(self, connection: Connection) -> bool:
+        """Serves one message, if there is one. Returns whether it was a request that wanted no reply."""
         data = connection.receive(self._receiver)
-        if data is None:
-            return
+        if data is None:  # an event that came for another connection with the same descriptor
+            return False
         if not data:
             self._end(connection)
-            return
+            return False
         number = connection.number
         try:
             if len(data) > MAX_MESSAGE_BYTES:
@@ -119,8 +125,9 @@ class Server:
         except codec.BadMessage as error:
             log.warning("session %d: %s", number, error)
             self._perform(self._engine.reject(number, error))
-        else:
-            self._perform(self._engine.handle(number, request, time.monotonic()))
+            return False
+        self._perform(self._engine.handle(number, request, time.monotonic()))
+        return not request.id
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -138,14 +145,13 @@ class Server:
         if connection is None:  # an effect before this one found the client gone
             return
         descriptors = self._descriptors(message) if type(message) is Segments else ()
-        was_blocked = connection.blocked
         try:
-            connection.send(codec.encode(message), descriptors)
+            sent = connection.send(codec.encode(message), descriptors)
         except OSError as error:
             log.debug("session %d: %s", number, error)
             self._end(connection)
             return
-        if connection.blocked and not was_blocked:
+        if not sent:
             self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
 
     def _descriptors(self, message: Segments) -> list[int]:

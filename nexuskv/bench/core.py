@@ -39,7 +39,7 @@ DEFINITIONS = (
         "us",
         "<=",
         1.5,
-        "look up 256 keys of random chains among 1,000,000 entries; median, against 10,000",
+        "look up 256 keys of a random chain among 1,000,000 entries; median, against 10,000",
     ),
 )
 

@@ -1,7 +1,7 @@
 """What a million entries cost: the daemon's own memory, and how much slower a lookup gets.
 
 Owns the populations: chains as long as prompts have pages, of the smallest pages there are, since it is entries that
-count here. Lookups go to other chains each time, so the daemon's caches are as cold as they are in use.
+count here. Lookups go to another long chain each time, so the daemon's caches are as cold as they are in use.
 """
 
 import random
@@ -16,8 +16,9 @@ from nexuskv.bench.suite import Effort, Tell
 from nexuskv.harness.residence import private_bytes
 
 PAGE_BYTES = 64
-CHAIN_PAGES = (16, 64)
-KEYS = 256
+SHORT_CHAIN = (16, 64)
+LONG_CHAIN = 256
+LONG_ONE_IN = 20
 
 
 class Population:
@@ -26,33 +27,38 @@ class Population:
     def __init__(self, client: nexuskv.Client, seed: int) -> None:
         self._cache = client.open(descriptor(PAGE_BYTES), model=MODEL)
         self._random = random.Random(seed)  # noqa: S311  # lengths of chains, not secrets
-        self._chains: list[list[bytes]] = []
+        self._short = 0
+        self._long: list[list[bytes]] = []
         self.entries = 0
 
     def grow(self, entries: int) -> None:
         """Stores chains until there are `entries` pages."""
         while self.entries < entries:
-            chain = random_keys(min(self._random.randint(*CHAIN_PAGES), entries - self.entries))
-            with self._cache.reserve(chain):
+            keys = random_keys(min(self._length(), entries - self.entries))
+            with self._cache.reserve(keys):
                 pass
-            self._chains.append(chain)
-            self.entries += len(chain)
+            self.entries += len(keys)
+            if len(keys) == LONG_CHAIN:
+                self._long.append(keys)
+            else:
+                self._short += 1
 
     def lookups(self, times: int) -> Action:
-        """Times lookups of KEYS keys each; choosing them is not timed."""
+        """Times lookups of a long chain each; choosing it is not timed."""
 
         def action() -> Sequence[float]:
-            requests = iter([self._some_keys() for _ in range(times)])
+            requests = iter([self._some_chain() for _ in range(times)])
             return repeated(lambda: self._cache.lookup(next(requests)), times)()
 
         return action
 
-    def _some_keys(self) -> list[bytes]:
-        keys: list[bytes] = []
-        while len(keys) < KEYS:
-            keys += self._random.choice(self._chains)
+    def _length(self) -> int:
+        due = len(self._long) * LONG_ONE_IN <= self._short
+        return LONG_CHAIN if due else self._random.randint(*SHORT_CHAIN)
+
+    def _some_chain(self) -> list[bytes]:
         # An engine has just made its keys: new objects are as near as those, the old ones lie anywhere in memory.
-        return [bytes(bytearray(key)) for key in keys[:KEYS]]
+        return [bytes(bytearray(key)) for key in self._random.choice(self._long)]
 
 
 def measure(effort: Effort, readings: Readings, tell: Tell) -> None:

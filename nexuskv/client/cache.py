@@ -6,6 +6,7 @@ that was alive when it was made.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -60,8 +61,11 @@ class Cache:
 
     def lookup(self, keys: Sequence[bytes]) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
-        states = b"".join(found.states for found in self._found(keys))
-        return self._usable(states).stop
+        session = self._keeper.session
+        if len(keys) > m.MAX_KEYS:
+            return self._usable(b"".join(found.states for found in self._found(keys))).stop
+        request = m.Measure(session.number(), self._arena(session), list(keys))
+        return session.call(request, m.Measured).stop
 
     def status(self, keys: Sequence[bytes]) -> list[PageStatus]:
         """For each key whether it is present, being written, or absent and why. Pins and refreshes nothing."""
@@ -75,11 +79,12 @@ class Cache:
         """
         session = self._keeper.session
         reservation = Reservation(session, self.descriptor)
+        chained = isinstance(self.descriptor.reuse, contract.AllPages)
         try:
             for at in range(0, len(keys), m.MAX_KEYS):
                 chunk = keys[at : at + m.MAX_KEYS]
-                if not reservation.extend(self._arena(session), list(chunk), parent, at):
-                    break
+                if not reservation.extend(self._arena(session), list(chunk), parent, at) and chained:
+                    break  # nothing can hang below a page that somebody else may still abort
                 parent = chunk[-1]
         except BaseException:
             reservation.abort()
@@ -107,16 +112,17 @@ class Cache:
         """More keys than one message takes: look first, then pin just those; what went meanwhile is looked for anew."""
         while True:
             chosen = self._usable(b"".join(found.states for found in self._found(keys)))
-            hit = Hit(session, self.descriptor, keys, [])
-            for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
-                stop = min(at + m.MAX_KEYS, chosen.stop)
-                pinned = self._pin(session, keys[at:stop], whole=True)
-                if not pinned.hit:
-                    break
-                hit.extend(Part(pinned.hit, at, pinned.handles))
-            if len(hit) == len(chosen):
-                return hit
-            hit.close()
+            with contextlib.ExitStack() as undo:
+                hit = undo.enter_context(Hit(session, self.descriptor, keys, []))
+                for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
+                    stop = min(at + m.MAX_KEYS, chosen.stop)
+                    pinned = self._pin(session, keys[at:stop], whole=True)
+                    if not pinned.hit:
+                        break
+                    hit.extend(Part(pinned.hit, at, pinned.handles))
+                if len(hit) == len(chosen):
+                    undo.pop_all()
+                    return hit
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

@@ -25,8 +25,8 @@ class Client:
 
         `timeout` bounds every request, in seconds. Raises Disconnected, VersionMismatch, BadRequest.
         """
-        if not timeout > 0:
-            raise BadRequest(f"timeout is {timeout}: it must be above 0 seconds")
+        if not 1e-6 <= timeout < 1 << 31:  # the kernel takes less than a microsecond for "no timeout"
+            raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")
         self._keeper = SessionKeeper(addresses.parse(address) if address else addresses.find(), timeout)
 
     @property

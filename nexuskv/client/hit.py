@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +25,7 @@ SLOT_BITS = 32
 SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
-class Handle(NamedTuple):
+class Handle(msgspec.Struct, frozen=True, gc=False):
     """Where a page lies: `length` bytes at `offset` of a segment."""
 
     segment: int
@@ -123,7 +124,7 @@ class Hit:
         ]
 
     def check(self) -> None:
-        """Raises Closed after `close`, and in a forked child."""
+        """Raises Closed after `close` or that of the client, and in a forked child."""
         if not self._open:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
         self._session.check()

@@ -39,15 +39,18 @@ class SessionKeeper:
         """Ends the session for good."""
         with self._lock:
             self._closed = True
-            if self._session is not None:
-                self._session.close()
+            self._leave("its client is closed, and its pins went with it: connect and match anew")
 
     def forked(self) -> None:
         """In a child: lets go of the parent's session without ending it."""
         self._lock = threading.Lock()  # another thread of the parent may have held the old one
+        self._leave(
+            "opened before fork(): its pins belong to the parent; match or reserve again in the child"
+        )
+
+    def _leave(self, why: str) -> None:
         if self._session is not None:
-            self._session.forked = True
-            self._session.close()
+            self._session.leave(why)
             self._session = None
 
     def _renew(self) -> Session:

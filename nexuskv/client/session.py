@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from nexuskv import contract, errors
-from nexuskv.errors import Closed, DeadlineExceeded, Disconnected, NexusError, RemoteError
+from nexuskv.errors import Closed, DeadlineExceeded, Disconnected, LocalError, NexusError, RemoteError
 from nexuskv.ipc import seqpacket
 from nexuskv.ipc.mapping import MappedSegment
 from nexuskv.protocol import codec
@@ -35,7 +35,7 @@ _TIMEVAL = struct.Struct("ll")
 
 
 class Session:
-    """A greeted connection. `forked` is set in a child that inherited it and must not use it."""
+    """A greeted connection, until it is not `alive` any more."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         """Connects and says hello. Raises Disconnected, VersionMismatch, DeadlineExceeded."""
@@ -50,7 +50,7 @@ class Session:
         self.readable: dict[int, MappedSegment] = {}
         self.writable: dict[int, MappedSegment] = {}
         self.alive = True
-        self.forked = False
+        self._left = ""
         self._sock = _connect(path, timeout)
         try:
             hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{version('nexuskv')}")
@@ -80,9 +80,7 @@ class Session:
         with self._lock:
             if not self.alive:
                 raise Disconnected("this session ended: call again, which connects anew")
-            if self._orphans:
-                self._send_orphans()
-            self._send(data)
+            self._ask(data)
             reply = self._reply(request.id)
         if type(reply) is expected:
             return reply
@@ -92,42 +90,51 @@ class Session:
 
     def tell(self, request: m.Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
-        self._send(codec.encode(request))
+        try:
+            self._sock.send(codec.encode(request))
+        except OSError as error:
+            raise self._lost(error) from error
 
     def orphan(self, request: m.Request) -> None:
         """Leaves a request to be sent before the next one: for destructors, which may run inside `call` itself."""
         self._orphans.append(request)
 
     def check(self) -> None:
-        """Raises Closed in a forked child."""
-        if self.forked:
-            raise Closed(
-                "opened before fork(): its pins belong to the parent; match or reserve again in the child"
-            )
+        """Raises Closed when what this session pinned or reserved must not be used any more."""
+        if self._left:
+            raise Closed(self._left)
+
+    def leave(self, why: str) -> None:
+        """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
+        self._left = why
+        self.close()
+        self.readable.clear()
+        self.writable.clear()
 
     def close(self) -> None:
-        """Ends the session: its pins go. Mappings stay as long as arrays on them do."""
+        """Ends the session: its pins go. Its mappings stay, for the hits that it made."""
         self.alive = False
         self._sock.close()
 
-    def _send(self, data: bytes) -> None:
+    def _ask(self, data: bytes) -> None:
+        """Sends what destructors left to send, then a request."""
         try:
+            while self._orphans:
+                self._sock.send(codec.encode(self._orphans[0]))
+                self._orphans.popleft()
             self._sock.send(data)
+        except BrokenPipeError:
+            return  # the daemon hung up; what it said before that, perhaps why, is still to be read
         except OSError as error:
             raise self._lost(error) from error
-
-    def _send_orphans(self) -> None:
-        while self._orphans:
-            self._send(codec.encode(self._orphans.popleft()))
 
     def _reply(self, number: int) -> m.Message:
         while True:
             message = self._receive()
-            if isinstance(message, m.Segments | m.Dropped):
-                continue
             if message.id == number:
                 return message
-            self._late(message)
+            if not isinstance(message, m.Segments | m.Dropped):
+                self._late(message)
 
     def _receive(self) -> m.Reply | m.Notice:
         """The next message, its descriptors mapped."""
@@ -139,7 +146,7 @@ class Session:
             if not data:
                 raise self._lost(None)
             message = _decode(data)
-            if isinstance(message, m.Segments) and len(message.segments) == len(descriptors):
+            if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
             elif isinstance(message, m.Dropped):
                 self._unmap(message.segments)
@@ -148,12 +155,25 @@ class Session:
             seqpacket.close_all(descriptors)
 
     def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
-        for segment in segments:
-            mapped = MappedSegment(
-                descriptors.pop(0), self._layouts[segment.arena], segment.slots, segment.slot_bytes,
-                writable=segment.writable,
-            )  # fmt: skip
-            (self.writable if segment.writable else self.readable)[segment.segment] = mapped
+        """Maps what was handed out. That comes once a session, so one that cannot take it is of no more use."""
+        try:
+            if len(segments) != len(descriptors):
+                raise LocalError(
+                    "this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE"
+                )
+            for segment in segments:
+                self._map_one(segment, descriptors.pop(0))
+        except OSError as error:
+            self.close()
+            raise LocalError(f"this process cannot map a segment of the daemon: {error}") from error
+        except NexusError:
+            self.close()
+            raise
+
+    def _map_one(self, segment: m.Segment, descriptor: int) -> None:
+        layout, writable = self._layouts[segment.arena], segment.writable
+        mapped = MappedSegment(descriptor, layout, segment.slots, segment.slot_bytes, writable=writable)
+        (self.writable if writable else self.readable)[segment.segment] = mapped
 
     def _unmap(self, segments: list[int]) -> None:
         for number in segments:

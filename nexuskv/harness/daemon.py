@@ -35,17 +35,10 @@ class PrivateDaemon:
 
     def __enter__(self) -> Self:
         """Raises StartupError with the daemon's last words."""
-        command = [
-            sys.executable,
-            "-m",
-            "nexuskv_daemon",
-            "--instance",
-            self.instance,
-            "--socket",
-            self.socket,
-        ]
+        command = [sys.executable, "-m", "nexuskv_daemon", "--instance", self.instance]
+        options = ["--socket", self.socket, *self._options]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*command, *self._options], stderr=log, start_new_session=True)
+            self._process = subprocess.Popen([*command, *options], stderr=log, start_new_session=True)
         try:
             self._wait_until_it_answers()
         except BaseException:

@@ -44,6 +44,13 @@ class Receiver:
 
     def with_descriptors(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
         """The next message and its descriptors; an empty message when the peer hung up."""
+        try:
+            return self._receive(sock)
+        except ConnectionResetError:
+            # It hung up without having read all of ours. The kernel says so once, before what it had sent until then.
+            return self._receive(sock)
+
+    def _receive(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
         nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, socket.MSG_CMSG_CLOEXEC)
         return self._view[:nbytes], _descriptors(ancillary) if ancillary else []
 

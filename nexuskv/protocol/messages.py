@@ -55,6 +55,13 @@ class Lookup(Message, frozen=True, tag="lookup"):
     keys: Keys
 
 
+class Measure(Message, frozen=True, tag="measure"):
+    """Asks for a chain's longest restorable boundary, the one that `Pin` would find. Pins and refreshes nothing."""
+
+    arena: U32
+    keys: Keys
+
+
 class Pin(Message, frozen=True, tag="pin"):
     """Pins the longest restorable boundary of `keys`; with `whole`, all of `keys` or nothing."""
 
@@ -110,7 +117,7 @@ class Evict(Message, frozen=True, tag="evict"):
     everything: bool = False
 
 
-Request = Hello | Register | Lookup | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
+Request = Hello | Register | Lookup | Measure | Pin | Reserve | Commit | Abort | Release | GetStats | Evict
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True):
@@ -140,10 +147,17 @@ class Registered(Message, frozen=True, tag="registered"):
 
 
 class Found(Message, frozen=True, tag="found"):
-    """Answers `Lookup`: a state byte a key; `others` has, by descriptor, the places of the keys that it owns instead."""
+    """Answers `Lookup`: a state byte a key; `others` has the places of keys that another descriptor owns, by its id."""
 
     states: bytes
     others: dict[str, list[int]] = {}
+
+
+class Measured(Message, frozen=True, tag="measured"):
+    """Answers `Measure`: `keys[start:stop]` make the boundary, which lies at `stop`."""
+
+    start: int
+    stop: int
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
@@ -242,5 +256,7 @@ class Dropped(Message, frozen=True, tag="dropped"):
     segments: list[int]
 
 
-Reply = Welcome | Registered | Found | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+Reply = (
+    Welcome | Registered | Found | Measured | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+)
 Notice = Segments | Dropped

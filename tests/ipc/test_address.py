@@ -33,7 +33,9 @@ def test_the_limit_counts_bytes_not_letters() -> None:
 
 
 def test_the_environment_comes_first() -> None:
-    assert address.find({"NEXUSKV_SOCKET": "unix:/chosen", "XDG_RUNTIME_DIR": "/run/user/1"}) == Path("/chosen")
+    assert address.find({"NEXUSKV_SOCKET": "unix:/chosen", "XDG_RUNTIME_DIR": "/run/user/1"}) == Path(
+        "/chosen"
+    )
 
 
 def test_a_wrong_environment_is_an_error_and_not_passed_over() -> None:

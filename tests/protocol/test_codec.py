@@ -159,5 +159,8 @@ def decodes(data: bytes) -> None:
     try:
         codec.decode_request(data)
     except codec.BadMessage as error:
-        assert str(error)  # noqa: PT017  # either outcome is right, and nothing else
-        assert type(error.id) is int
+        said, request_id = str(error), error.id
+    else:
+        return
+    assert said
+    assert type(request_id) is int

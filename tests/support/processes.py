@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, SpawnContext
+from pathlib import Path
 from typing import Any
 
 SECONDS = 30.0
@@ -22,7 +23,7 @@ class Child:
 
     def __init__(self, context: SpawnContext | ForkContext, target: Callable[..., None], *args: Any) -> None:
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_run, args=(target, theirs, *args), daemon=True)
+        self._process = context.Process(target=_run, args=(target, theirs, *args))
         self._process.start()
         theirs.close()
 
@@ -45,10 +46,8 @@ class Child:
         self._pipe.send(what)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Sends the child a signal, and waits for its end if it is SIGKILL."""
+        """Sends the child a signal. Does not wait for what comes of it."""
         os.kill(self.pid, number)
-        if number == signal.SIGKILL:
-            self._process.join(SECONDS)
 
     def join(self) -> int:
         """Waits for the child's end; returns its exit code."""
@@ -74,6 +73,11 @@ def running(
         yield child
     finally:
         child.close()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that `pid` has started and not waited for."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _run(target: Callable[..., None], pipe: Connection, *args: Any) -> None:

@@ -27,7 +27,7 @@ def fresh(number: int) -> list[bytes]:
 
 
 class RawSession:
-    """`segments` has the descriptor of each (segment, writable) that was handed out; `notices` all that came unasked."""
+    """`segments` has the descriptor of each (segment, writable) handed out; `notices` what came unasked."""
 
     def __init__(self, path: Path, *, greet: bool = True) -> None:
         self._numbers = itertools.count(1)
@@ -62,7 +62,7 @@ class RawSession:
                 raise EOFError from None
             if not data:
                 raise EOFError
-            message = codec.decode_reply(data)
+            message: m.Reply | m.Notice = codec.decode_reply(data)
             if not isinstance(message, m.Segments | m.Dropped):
                 return message
             self.notices.append(message)

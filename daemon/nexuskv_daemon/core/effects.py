@@ -1,38 +1,35 @@
 """What the engine wants done, as data.
 
-Owns the vocabulary between the pure core and its shells. A shell performs effects in the order given.
+Owns the vocabulary between the pure core and its shells. A shell performs effects in the order given. Every request
+makes some, so they are structs: those cost a fifth of a dataclass.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from nexuskv.protocol.messages import Notice, Reply
 from nexuskv_daemon.core.memory import SegmentRecord
 
 
-@dataclass(slots=True)
-class Send:
+class Send(msgspec.Struct, gc=False):
     """Send `message` to a session, with one file descriptor for each segment that a `Segments` notice names."""
 
     session: int
     message: Reply | Notice
 
 
-@dataclass(slots=True)
-class Close:
+class Close(msgspec.Struct, gc=False):
     """End a session once everything sent before has left."""
 
     session: int
 
 
-@dataclass(slots=True)
-class MakeSegment:
+class MakeSegment(msgspec.Struct, gc=False):
     """Create a segment's object and reserve its space; answer with `Engine.segment_made` or `segment_failed`."""
 
     record: SegmentRecord
 
 
-@dataclass(slots=True)
-class DropSegment:
+class DropSegment(msgspec.Struct, gc=False):
     """Give a segment's memory back to the machine, now, though clients may still map it."""
 
     record: SegmentRecord

@@ -75,8 +75,18 @@ class Engine:
         return self._resume(now)
 
     def _resume(self, now: float) -> list[Effect]:
+        """What waited goes on, first come first served.
+
+        Two that want more than there is would else take each other's new segment away for ever.
+        """
+        effects: list[Effect] = []
         parked, self._parked = self._parked, []
-        return [effect for each in parked for effect in self._perform(each.session, each.request, now)]
+        for each in parked:
+            if self._parked:
+                self._parked.append(each)
+            else:
+                effects += self._perform(each.session, each.request, now)
+        return effects
 
     def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
         try:
@@ -95,7 +105,8 @@ class Engine:
         if session.gone:
             effects.append(Send(session.number, Dropped(0, session.gone)))
             session.gone = []
-        effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
+        if answer.segments:
+            effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
         if answer.last:

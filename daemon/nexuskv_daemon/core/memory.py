@@ -37,7 +37,7 @@ class Memory:
 
     def plan(self, arena: Arena, now: float) -> SegmentRecord | None:
         """Sets memory aside for one more segment; None without room for a slot, or when growth failed lately."""
-        if now < self._retry_at:
+        if self.resting(now):
             return None
         slot = arena.slot_bytes
         slots = min(max(1, self.segment_bytes // slot), (self.budget - self.used) // PAGE * PAGE // slot)
@@ -48,6 +48,10 @@ class Memory:
         self.used += record.nbytes
         self.pending[record.number] = record
         return record
+
+    def resting(self, now: float) -> bool:
+        """Whether growth failed a short while ago."""
+        return now < self._retry_at
 
     def made(self, number: int) -> SegmentRecord:
         """The shell made a planned segment."""

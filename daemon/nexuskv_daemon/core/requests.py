@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
@@ -16,6 +18,9 @@ from nexuskv_daemon.core import lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.store import Store
+
+NAMED = 20
+"""Descriptors that a refusal names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,11 @@ class Host:
     sessions: dict[int, Session] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, gc=False):
     """A reply, segments whose descriptors must arrive before it, and whether it ends the session."""
 
     reply: m.Reply
-    segments: list[m.Segment] = field(default_factory=list)
+    segments: list[m.Segment] = []
     last: bool = False
 
 
@@ -78,6 +82,11 @@ def _lookup(host: Host, session: Session, request: m.Lookup, now: float) -> Answ
     return Answer(m.Found(request.id, states, others))
 
 
+def _measure(host: Host, session: Session, request: m.Measure, now: float) -> Answer:
+    found = lookup.boundary(session.arena(request.arena), request.keys)
+    return Answer(m.Measured(request.id, found.start, found.stop))
+
+
 def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     arena = session.arena(request.arena)
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
@@ -90,7 +99,9 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
     arena = session.arena(request.arena)
     older = session.reservation(request.reservation) if request.reservation else None
     if older is not None and older.arena is not arena:
-        raise NotReserved(f"reservation {older.number} holds pages of another arena: reserve anew in this one")
+        raise NotReserved(
+            f"reservation {older.number} holds pages of another arena: reserve anew in this one"
+        )
     granted = host.store.reserve(arena, request.keys, request.parent, older, now)
     if granted is None:
         return None
@@ -182,8 +193,9 @@ def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
     visible = _visible(host, session)
     chosen = [a for a in visible if descriptor_id in ("", a.descriptor.descriptor_id)]
     if descriptor_id and not chosen:
-        known = ", ".join(sorted({a.descriptor.descriptor_id for a in visible})) or "none"
-        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {known}")
+        known = sorted({a.descriptor.descriptor_id for a in visible})
+        some = ", ".join(known[:NAMED]) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
+        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {some or 'none'}")
     return chosen
 
 
@@ -191,6 +203,7 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,
+    m.Measure: _measure,
     m.Pin: _pin,
     m.Reserve: _reserve,
     m.Commit: _commit,

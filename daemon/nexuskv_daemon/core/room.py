@@ -69,6 +69,8 @@ class Room:
 
     def _take_over(self, arena: Arena, need: int, others: list[Arena], now: float) -> bool:
         """Empties segments of other arenas until one of `arena` fits in; none if that could not help."""
+        if self.memory.resting(now):
+            return False
         short = need - len(arena.pool) - arena.evictable_at_most
         donors = self._donors(arena, others, desperate=short > 0)
         chosen = [(donor, number) for donor in donors for number in reclaim.emptiable(donor)]

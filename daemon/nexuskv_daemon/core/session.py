@@ -25,7 +25,8 @@ class Session:
     arenas: dict[int, Arena] = field(default_factory=dict)
     hits: dict[int, tuple[Arena, list[Entry]]] = field(default_factory=dict)
     reservations: dict[int, Reservation] = field(default_factory=dict)
-    mapped: set[tuple[int, bool]] = field(default_factory=set)
+    readable: set[int] = field(default_factory=set)
+    writable: set[int] = field(default_factory=set)
     gone: list[int] = field(default_factory=list)
     next_hit: int = 1
 
@@ -75,14 +76,17 @@ class Session:
 
     def introduce(self, handles: list[int], memory: Memory, *, writable: bool) -> list[Segment]:
         """Segments of `handles` that this session has no descriptor of in that access mode yet; it gets them now."""
-        fresh = [n for n in {handle >> SLOT_BITS for handle in handles} if (n, writable) not in self.mapped]
-        self.mapped.update((number, writable) for number in fresh)
+        mapped = self.writable if writable else self.readable
+        fresh = {handle >> SLOT_BITS for handle in handles} - mapped
+        if not fresh:
+            return []
+        mapped |= fresh
         records = [memory.ready[number] for number in sorted(fresh)]
         return [Segment(r.number, r.arena.number, r.slots, r.arena.slot_bytes, writable) for r in records]
 
     def forget(self, segment: int) -> None:
         """A segment is gone; the client hears of it before its next reply."""
-        known = self.mapped & {(segment, False), (segment, True)}
-        if known:
-            self.mapped -= known
+        if segment in self.readable or segment in self.writable:
+            self.readable.discard(segment)
+            self.writable.discard(segment)
             self.gone.append(segment)

@@ -1,0 +1,160 @@
+"""A daemon that stands still: calls give up in time, and nothing that it grants later is lost."""
+
+import gc
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import nexuskv
+from nexuskv.protocol import codec
+from nexuskv.protocol import messages as m
+from tests.support.activation import listening
+from tests.support.daemon import Daemon, running
+from tests.support.pages import fill, intact, keys, put, small, verified
+from tests.support.waiting import until
+
+PAGES = small(kib=4)
+TIMEOUT = 0.2
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with running("--segment-bytes", "256KiB", memory="1MiB") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
+    """A client that is in a hurry; ten pages are resident."""
+    with daemon.client(timeout=TIMEOUT) as client:
+        cache = client.open(PAGES, model="m")
+        put(cache, keys(cache, 10))
+        yield client
+
+
+@contextmanager
+def standing_still(daemon: Daemon) -> Iterator[None]:
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("call", ["match", "reserve", "lookup", "stats", "open"])
+def test_a_call_gives_up_and_what_comes_late_is_given_back(
+    daemon: Daemon, client: nexuskv.Client, call: str
+) -> None:
+    cache = client.open(PAGES, model="m")
+    calls: dict[str, Callable[[], object]] = {
+        "match": lambda: cache.match(keys(cache, 10)),
+        "reserve": lambda: cache.reserve(keys(cache, 5, branch=1)),
+        "lookup": lambda: cache.lookup(keys(cache, 10)),
+        "stats": client.stats,
+        "open": lambda: client.open(small("another", kib=8), model="m"),
+    }
+    with standing_still(daemon):
+        for _ in range(2):
+            with pytest.raises(nexuskv.DeadlineExceeded, match=r"within 0\.2 s"):
+                calls[call]()
+
+    until(lambda: client.stats().arenas[0].pinned == 0, "the late pins are given back")
+    arena = client.stats().arenas[0]
+    assert (arena.pinned, arena.writing) == (0, 0)
+    assert client.stats().sessions == 1  # the session went on
+    assert put(cache, keys(cache, 5, branch=1)) == 5
+    assert verified(cache, keys(cache, 10)) == 10
+
+
+def test_a_hit_is_read_and_closed_while_the_daemon_stands_still(
+    daemon: Daemon, client: nexuskv.Client
+) -> None:
+    cache = client.open(PAGES, model="m")
+    with cache.match(keys(cache, 10)) as hit, standing_still(daemon):
+        assert intact(hit)
+        started = time.monotonic()
+        hit.close()
+        assert time.monotonic() - started < 10
+
+    until(lambda: client.stats().arenas[0].pinned == 0, "the pins are given back")
+
+
+def test_more_hits_closed_than_the_socket_takes(daemon: Daemon, client: nexuskv.Client) -> None:
+    cache = client.open(PAGES, model="m")
+    hits = [cache.match(keys(cache, 2)) for _ in range(3000)]
+    with standing_still(daemon):
+        for hit in hits[:600]:  # as many as the socket takes without waiting
+            hit.close()
+    for hit in hits[600:]:
+        hit.close()
+
+    until(lambda: client.stats().arenas[0].pinned == 0, "all pins are given back")
+
+
+def test_a_commit_that_gave_up_may_be_tried_again(daemon: Daemon, client: nexuskv.Client) -> None:
+    cache = client.open(PAGES, model="m")
+    wanted = keys(cache, 5, branch=1)
+    reservation = cache.reserve(wanted)
+    fill(reservation)
+    with standing_still(daemon), pytest.raises(nexuskv.DeadlineExceeded):
+        reservation.commit()
+
+    until(lambda: cache.lookup(wanted) == 5, "the commit has arrived")
+    assert verified(cache, wanted) == 5
+
+
+def test_an_abort_that_gave_up_is_done_late(daemon: Daemon, client: nexuskv.Client) -> None:
+    cache = client.open(PAGES, model="m")
+    reservation = cache.reserve(keys(cache, 5, branch=1))
+    with standing_still(daemon), pytest.raises(nexuskv.DeadlineExceeded):
+        reservation.abort()
+
+    until(lambda: client.stats().arenas[0].writing == 0, "the slots are given back")
+
+
+def half_a_daemon(listener: socket.socket) -> None:
+    """Knows all pages, pins those of the first message, and never answers the second."""
+    session, _ = listener.accept()
+    with session:
+        while data := session.recv(m.MAX_MESSAGE_BYTES):
+            reply: m.Reply
+            match codec.decode_request(data):
+                case m.Hello(number):
+                    reply = m.Welcome(number, 1, 1, "half", "uid:0", "0")
+                case m.Register(number):
+                    reply = m.Registered(number, 1)
+                case m.Lookup(number, _, wanted):
+                    reply = m.Found(number, bytes(len(wanted)))
+                case m.Pin(number, _, wanted) if len(wanted) == m.MAX_KEYS:
+                    reply = m.Pinned(number, 1, 0, [0] * len(wanted))
+                case _:
+                    continue
+            session.send(codec.encode(reply))
+
+
+def test_a_long_match_that_gives_up_in_the_middle_drops_nothing(tmp_path: Path) -> None:
+    with listening(tmp_path / "d.sock") as listener, ThreadPoolExecutor() as pool:
+        serving = pool.submit(half_a_daemon, listener)
+        with nexuskv.connect(f"unix:{tmp_path}/d.sock", timeout=TIMEOUT) as client:
+            cache = client.open(PAGES, model="m")
+            with pytest.raises(nexuskv.DeadlineExceeded):
+                cache.match(keys(cache, m.MAX_KEYS + 1))
+            gc.collect()  # a hit dropped without close() would warn
+        serving.result(timeout=30)
+
+
+def test_connecting_to_a_daemon_that_stands_still(daemon: Daemon) -> None:
+    with standing_still(daemon), pytest.raises(nexuskv.DeadlineExceeded):
+        daemon.client(timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 1e-9, float("inf"), float("nan")])
+def test_a_timeout_that_is_none(daemon: Daemon, timeout: float) -> None:
+    with pytest.raises(nexuskv.BadRequest, match="between a microsecond and"):
+        daemon.client(timeout=timeout)
