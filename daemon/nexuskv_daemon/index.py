@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull, BadRequest, StartupError
-from nexuskv.native import FullError, LayoutError, Writer, format_index, index_bytes
+from nexuskv.native import EXISTS, FullError, LayoutError, Writer, format_index, index_bytes
+from nexuskv.native.rows import Record
 from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
@@ -23,7 +24,6 @@ from nexuskv_daemon.shm import Namespace
 
 log = logging.getLogger(__name__)
 INDEX, TOUCH = "index", "touch"
-_EXISTS = -12
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class TenantIndex:
                 entry.bucket = bucket
             return True
         self.writer.abort([bucket for bucket in buckets if bucket >= 0])
-        if _EXISTS in buckets:
+        if EXISTS in buckets:
             raise BadRequest("a key of another descriptor: compute keys with the cache that they are for")
         return False
 
@@ -113,8 +113,8 @@ class TenantIndex:
 
     def used(self) -> Iterator[tuple[int, bytes]]:
         for bucket in self.writer.touched():
-            record = self.writer.read(bucket)
-            yield record[3], record[0]
+            key, _, segment, *_ = self.writer.read(bucket)
+            yield segment, key
 
     def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
         digest = arena.descriptor.digest
@@ -158,7 +158,7 @@ class TenantIndex:
 
     def recover(self) -> None:
         """After a daemon died: drops what is torn. Segments that are lost were removed before."""
-        live, retiring, writing, torn, *_ = self.writer.recover()
+        live, retiring, writing, torn, _ = self.writer.recover()
         self.writer.set_epoch(self._era.boot_epoch)
         log.info(
             "index %d: %d pages, %d retiring, %d being written, %d torn",
@@ -233,15 +233,11 @@ def take_over(namespace: Namespace, number: int, era: Era, sizes: Sizes, announc
         ) from error
 
 
-def _record(
-    arena: Arena, entry: Entry, owner: int
-) -> tuple[bytes, bytes, int, int, int, int, int, int, int, int]:
+def _record(arena: Arena, entry: Entry, owner: int) -> Record:
     parent = entry.parent.key if entry.parent is not None else b""
     offset = slot_of(entry.handle) * arena.slot_bytes
     tokens = arena.descriptor.page_tokens
-    return (
-        entry.key, parent, segment_of(entry.handle), arena.number, offset, arena.page_bytes, tokens, owner, 0, 0
-    )  # fmt: skip
+    return entry.key, parent, segment_of(entry.handle), offset, arena.page_bytes, tokens, owner, 0, 0
 
 
 def _all(done: int, entries: list[Entry]) -> None:

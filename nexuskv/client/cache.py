@@ -6,19 +6,21 @@ that it was made in.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
-from nexuskv.client.hit import Hit
+from nexuskv.client.asked import AskedWay
+from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.keeper import SessionKeeper
-from nexuskv.client.pinned import AskedWay, SharedWay, Way
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
+from nexuskv.client.shared import SharedWay
 from nexuskv.errors import Disconnected
 from nexuskv.native import Moved
 from nexuskv.protocol import messages as m
+
+Way = SharedWay | AskedWay
 
 
 class PageStatus(NamedTuple):
@@ -41,10 +43,8 @@ class Cache:
 
     def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
         session = keeper.session
-        session.arena(descriptor)
+        self._way = _way(session, descriptor)
         self._keeper = keeper
-        self._registered = session
-        self._reading = _way(session)
         self.descriptor = descriptor
         self.model = model
         self.root = contract.chain_root(descriptor.digest, model, session.welcome.tenant, salt)
@@ -53,27 +53,32 @@ class Cache:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before."""
         return contract.page_keys(self.root, token_ids, self.descriptor.page_tokens)
 
-    def match(self, keys: Sequence[bytes]) -> Hit:
+    def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
         dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
         """
         try:
-            return self._match(keys)
+            way = self._way
+            return (way if way.session.alive else self._choose()).match(keys)
         except Moved:  # this daemon's successor started afresh
-            self._registered.close()
-            return self._match(keys)
+            self._way.session.close()
+        except Disconnected:  # it was asked, and is gone or was restarted
+            pass
+        return self._choose().match(keys)
 
-    def lookup(self, keys: Sequence[bytes]) -> int:
+    def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
         try:
-            return self._boundary(keys)
+            return self._choose().boundary(keys)
         except Moved:
-            self._registered.close()
-            return self._boundary(keys)
+            self._way.session.close()
+        except Disconnected:
+            pass
+        return self._choose().boundary(keys)
 
-    def status(self, keys: Sequence[bytes]) -> list[PageStatus]:
+    def status(self, keys: Keys) -> list[PageStatus]:
         """For each key whether it is present, being written, or absent and why. Pins and refreshes nothing.
 
         Only why a page is absent is asked of the daemon. Raises Disconnected.
@@ -83,7 +88,7 @@ class Cache:
         found = self._keeper.use(lambda session: list(session.find(self.descriptor, keys)))
         return [status for answer in found for status in _statuses(answer)]
 
-    def reserve(self, keys: Sequence[bytes], *, parent: bytes = b"") -> Reservation:
+    def reserve(self, keys: Keys, *, parent: bytes = b"") -> Reservation:
         """Slots for the absent pages of a chain, all of them or none; use it in a `with`.
 
         `keys` starts at the root of a chain, unless `parent`, the key of a resident page, comes before it. Pages that
@@ -91,7 +96,7 @@ class Cache:
         """
         return self._keeper.use(lambda session: self._reserve(session, keys, parent))
 
-    def _reserve(self, session: Session, keys: Sequence[bytes], parent: bytes) -> Reservation:
+    def _reserve(self, session: Session, keys: Keys, parent: bytes) -> Reservation:
         reservation = Reservation(session, self.descriptor)
         chained = isinstance(self.descriptor.reuse, contract.AllPages)
         try:
@@ -108,34 +113,17 @@ class Cache:
             raise
         return reservation
 
-    def _match(self, keys: Sequence[bytes]) -> Hit:
-        way = self._way()
-        session = self._registered
-        pinned = way.pin(self.descriptor, keys)
-        if session.alive:
-            return Hit(session, self.descriptor, keys, pinned)
-        # The connection ended, which may have kept pages from being mapped: a new one may do better.
-        with contextlib.suppress(Disconnected):
-            way = self._way()
-            if self._registered is not session:
-                pinned.pins.release()
-                session, pinned = self._registered, way.pin(self.descriptor, keys)
-        return Hit(session, self.descriptor, keys, pinned)
-
-    def _boundary(self, keys: Sequence[bytes]) -> int:
-        way = self._way()
-        return way.boundary(self.descriptor, keys)
-
-    def _way(self) -> Way:
+    def _choose(self) -> Way:
+        """The way through the session to read with."""
         session = self._keeper.reading
-        if session is not self._registered:
-            session.arena(self.descriptor)
-            self._registered, self._reading = session, _way(session)
-        return self._reading
+        if session is not self._way.session:
+            self._way = _way(session, self.descriptor)
+        return self._way
 
 
-def _way(session: Session) -> Way:
-    return AskedWay(session) if session.reader is None else SharedWay(session)
+def _way(session: Session, descriptor: contract.Descriptor) -> Way:
+    session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
+    return AskedWay(session, descriptor) if session.reader is None else SharedWay(session, descriptor)
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

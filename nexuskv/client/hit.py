@@ -6,20 +6,23 @@ those bytes, after it the slot may hold another page.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.client.pinned import Pinned
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed
 from nexuskv.ipc.mapping import Array, MappedSegment
+from nexuskv.native.rows import Extent
+from nexuskv.native.rows import Page as NativePage
+
+Keys = list[bytes] | tuple[bytes, ...]
+"""Page keys, 32 bytes each."""
 
 
 class Handle(msgspec.Struct, frozen=True, gc=False):
@@ -53,29 +56,49 @@ class Page:
         return self._segment.page(self._slot)
 
 
+class PagePins(Protocol):
+    """Pinned pages in order, like the C core's `Pins`. `release` is idempotent; items raise Closed after it."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> NativePage: ...
+
+    def extents(self) -> list[Extent]: ...
+
+    def release(self) -> None: ...
+
+
+class Source(Protocol):
+    """Where a hit's pages come from: a descriptor's pages in a session, in segments mapped by number."""
+
+    session: Session
+    descriptor: Descriptor
+    segments: dict[int, MappedSegment]
+
+
 class Hit:
     """A sequence of pinned pages: `keys[start]` to `keys[stop - 1]`. Close it as soon as the pages are read."""
 
-    __slots__ = ("_descriptor", "_keys", "_open", "_pins", "_session", "start")
+    __slots__ = ("_keys", "_pins", "_source", "start")
 
-    def __init__(
-        self, session: Session, descriptor: Descriptor, keys: Sequence[bytes], pinned: Pinned
-    ) -> None:
-        self._session = session
-        self._descriptor = descriptor
+    def __init__(self, source: Source, keys: Keys, start: int, pins: PagePins) -> None:
+        self._source = source
         self._keys = keys
-        self.start, self._pins = pinned
-        self._open = True
+        self._pins = pins
+        self.start = start
 
     def __len__(self) -> int:
         return len(self._pins)
 
     def __getitem__(self, index: int) -> Page:
         """Page `index` of the hit. Raises IndexError, Closed."""
-        self.check()
-        index = range(len(self._pins))[index]
-        segment, offset, *_ = self._pins[index]
-        mapped = self._session.readable[segment]
+        if index < 0:
+            index += len(self._pins)
+        segment, offset, _, _ = self._pins[index]
+        mapped = self._source.segments[segment]
         position = self.start + index
         return Page(self, self._keys[position], position, mapped, offset // mapped.slot_bytes)
 
@@ -90,7 +113,7 @@ class Hit:
     @property
     def tokens(self) -> int:
         """The restorable boundary, in tokens: the engine goes on computing from there."""
-        return self.stop * self._descriptor.page_tokens
+        return self.stop * self._source.descriptor.page_tokens
 
     @property
     def handles(self) -> list[Handle]:
@@ -100,15 +123,13 @@ class Hit:
 
     def check(self) -> None:
         """Raises Closed after `close` or that of the client, and in a forked child."""
-        if not self._open:
+        if self._pins.closed:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
-        self._session.check()
+        self._source.session.check()
 
     def close(self) -> None:
         """Ends the pins. Idempotent; also right when the daemon is gone."""
-        if self._open:
-            self._open = False
-            self._pins.release()
+        self._pins.release()
 
     def __enter__(self) -> Self:
         return self
@@ -116,9 +137,4 @@ class Hit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # The pins end by themselves, whichever way they were taken.
-        if getattr(self, "_open", False) and len(self._pins):
-            warnings.warn("a hit was dropped without close(): use it in a with", ResourceWarning, 2, self)
+        self._pins.release()

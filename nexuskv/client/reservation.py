@@ -79,7 +79,7 @@ class Reservation:
         granted = self._session.call(request, m.Reserved)
         self._number = granted.reservation
         self.busy += granted.busy
-        segments = self._session.writable
+        segments = self._session.writable[arena]
         for position, handle in zip(granted.positions, granted.handles, strict=True):
             segment = segments[handle >> SLOT_BITS]
             self._pages.append(

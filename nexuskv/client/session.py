@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -61,8 +61,9 @@ class Session:
         self._orphans: deque[m.Request] = deque()
         self._by_number: dict[int, contract.Descriptor] = {}
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
-        self.readable: dict[int, MappedSegment] = {}
-        self.writable: dict[int, MappedSegment] = {}
+        self.readable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
+        self.writable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
+        """Mapped segments by arena and number."""
         self.alive = True
         self._left = ""
         self._sock = seqpacket.connect(path, timeout)
@@ -96,9 +97,10 @@ class Session:
 
     def map_segments(self, descriptor: contract.Descriptor, segments: Collection[int]) -> None:
         """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded."""
-        missing = sorted(set(segments) - self.readable.keys())
+        arena = self.arena(descriptor)
+        missing = sorted(set(segments) - self.readable[arena].keys())
         if missing:
-            self.call(m.Map(self.number(), self.arena(descriptor), missing), m.Done)
+            self.call(m.Map(self.number(), arena, missing), m.Done)
 
     def call(self, request: m.Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
@@ -134,8 +136,8 @@ class Session:
         """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
         self._left = why
         self.close()
-        self.readable.clear()
-        self.writable.clear()
+        for mapped in (*self.readable.values(), *self.writable.values()):
+            mapped.clear()
 
     def close(self) -> None:
         """Ends the session. Pins of open hits hold until those are closed, and their mappings stay."""
@@ -205,12 +207,12 @@ class Session:
     def _map_one(self, segment: m.Segment, descriptor: int) -> None:
         contract_of, writable = self._by_number[segment.arena], segment.writable
         mapped = MappedSegment(descriptor, contract_of, segment.slots, segment.slot_bytes, writable=writable)
-        (self.writable if writable else self.readable)[segment.segment] = mapped
+        (self.writable if writable else self.readable)[segment.arena][segment.segment] = mapped
 
     def _unmap(self, segments: list[int]) -> None:
-        for number in segments:
-            self.readable.pop(number, None)
-            self.writable.pop(number, None)
+        for mapped in (*self.readable.values(), *self.writable.values()):
+            for number in segments:
+                mapped.pop(number, None)
 
     def _late(self, message: m.Message) -> None:
         """A reply to a call that gave up waiting: what it grants is given back."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from nexuskv.demo.ideal import Survey
 from nexuskv.demo.scale import Plan
 from nexuskv.demo.tally import Figures, Tally
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.messages import Stats
 from nexuskv.quantity import format_size
 
 
@@ -55,8 +55,9 @@ class Aftermath(msgspec.Struct, frozen=True):
     writing: int
 
     @classmethod
-    def of(cls, held: int, abandoned: int, arena: ArenaStats) -> "Aftermath":
-        return cls(held, abandoned, arena.resident, arena.evicted, arena.pinned, arena.writing)
+    def of(cls, held: int, abandoned: int, stats: Stats) -> "Aftermath":
+        (arena,), (tenant,) = stats.arenas, stats.tenants
+        return cls(held, abandoned, arena.resident, arena.evicted, tenant.pinned, arena.writing)
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from nexuskv.demo.tally import Tally
 from nexuskv.demo.trace import TraceRequest
 from nexuskv.demo.wire import Abandon, Hold, Holding, Recall, Serve, Served
 from nexuskv.harness.daemon import PrivateDaemon
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.messages import ArenaStats, Stats
 
 ABANDONED = tuple(range(2**63 - SPARE_BLOCKS, 2**63))
 """A prompt that no trace holds: what B is writing when it dies."""
@@ -51,13 +51,13 @@ class Demo:
         with PrivateDaemon(f"demo-{os.getpid()}", "--memory", str(self._plan.memory)) as daemon:
             first, second, held, abandoned = self._serve_and_kill(daemon.socket)
             with nexuskv.connect(daemon.socket) as client:
-                arena = _settled(client)
-                third = self._recall(daemon.socket, arena)
+                stats = _settled(client)
+                third = self._recall(daemon.socket, stats.arenas[0])
         return Report.of(
             self._survey,
             self._plan,
             (first, second, third),
-            Aftermath.of(held, abandoned, arena),
+            Aftermath.of(held, abandoned, stats),
             time.monotonic() - began,
         )
 
@@ -102,16 +102,17 @@ class Demo:
         return Tally(self._descriptor.page_bytes, engine.ready.private_bytes)
 
 
-def _settled(client: Client) -> ArenaStats:
-    """The arena once the daemon has noticed that A and B are dead: nothing pinned, nothing being written."""
+def _settled(client: Client) -> Stats:
+    """The figures once the daemon has noticed that A and B are dead: nothing pinned, nothing being written."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
-        (arena,) = client.stats().arenas
-        if not arena.pinned and not arena.writing:
-            return arena
+        stats = client.stats()
+        (arena,), (tenant,) = stats.arenas, stats.tenants
+        if not tenant.pinned and not arena.writing:
+            return stats
         if time.monotonic() > deadline:
             raise DemoFailed(
-                f"{arena.pinned} pages are still pinned and {arena.writing} written by killed engines"
+                f"{tenant.pinned} pages are still pinned and {arena.writing} written by killed engines"
             )
         time.sleep(0.02)
 

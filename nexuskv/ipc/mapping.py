@@ -17,7 +17,7 @@ Array = npt.NDArray[np.generic]
 
 
 class MappedSegment:
-    """All slots of one segment, read-only or writable; `digest` is that of its pages' descriptor."""
+    """All slots of one segment, read-only or writable."""
 
     def __init__(
         self, descriptor: int, contract: Descriptor, slots: int, slot_bytes: int, *, writable: bool
@@ -27,7 +27,6 @@ class MappedSegment:
         Raises RemoteError when the object is smaller than the daemon said: reading past its end would be a SIGBUS.
         """
         layout = contract.page_layout
-        self.digest = contract.digest
         try:
             if (there := os.fstat(descriptor).st_size) < slots * slot_bytes or slot_bytes < layout.nbytes:
                 raise RemoteError(

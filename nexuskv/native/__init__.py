@@ -6,6 +6,12 @@ Gathers the binding's names, and says where header and source lie for C and C++ 
 from pathlib import Path
 
 from nexuskv.native._core import (
+    BEING_WRITTEN,
+    EXISTS,
+    LIVE,
+    PRESENT,
+    RETIRING,
+    WRITING,
     FullError,
     LayoutError,
     Moved,
@@ -23,6 +29,12 @@ from nexuskv.native._core import (
 )
 
 __all__ = [
+    "BEING_WRITTEN",
+    "EXISTS",
+    "LIVE",
+    "PRESENT",
+    "RETIRING",
+    "WRITING",
     "FullError",
     "LayoutError",
     "Moved",

@@ -6,11 +6,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <unistd.h>
 
 #include "src/py_common.h"
 /* in this order: each uses those before it */
@@ -106,7 +103,7 @@ static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "nexuskv.native.
 
 static int core_constants(PyObject *module) {
   static const struct { const char *name; long value; } constants[] = {
-      {"ABSENT", NX_ABSENT}, {"EVICTED", NX_EVICTED}, {"BEING_EVICTED", NX_BEING_EVICTED},
+      {"ABSENT", NX_ABSENT}, {"BEING_EVICTED", NX_BEING_EVICTED},
       {"BEING_WRITTEN", NX_BEING_WRITTEN}, {"PRESENT", NX_PRESENT},
       {"WRITING", NX_WRITING}, {"LIVE", NX_LIVE}, {"RETIRING", NX_RETIRING},
       {"FULL", NX_E_FULL}, {"EXISTS", NX_E_EXISTS}, {"LAYOUT_VERSION", NX_LAYOUT_VERSION}};

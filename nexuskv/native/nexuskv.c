@@ -23,11 +23,13 @@
  * 4. The pin array's high-water mark is raised before R3 and read after W2, so rule 1 holds for it as for the word.
  * 5. A word names a bucket, not an incarnation, to the daemon: a bucket does not get its next incarnation while any word
  *    names it, so a late or scribbled word delays an eviction and does nothing else.
- * 6. No false miss: entries never move, and a bucket turns EMPTY only when its successor is EMPTY, so no search for a
- *    LIVE key ever meets an EMPTY bucket before it.
+ * 6. No false miss: entries never move, and the hop bit of an entry is set before P4 and cleared after W4. Whoever knows
+ *    of a commit, through the daemon's answer or a seen LIVE, sees the bit as well. A stale bit leads to a row that is
+ *    compared and refused.
  *
- * tests/native/model.py checks 1 to 3 over all interleavings with store buffers, with each fence and each release taken
- * away in turn. NX_WITHOUT_READER_FENCE and NX_WITHOUT_WRITER_FENCE take them away here, for the stress test alone.
+ * tests/native/model.py checks 1, 2 and 4 over all interleavings with store buffers, with each fence and each release taken
+ * away in turn; the thread sanitizer checks 2 and 3; a stress test with real processes reads every byte. For them alone
+ * NX_WITHOUT_READER_FENCE, NX_WITHOUT_WRITER_FENCE and NX_WITHOUT_RELEASE take away what their names say.
  */
 #define _GNU_SOURCE 1
 #include "nexuskv.h"
@@ -35,6 +37,10 @@
 #include "src/common.h"
 /* in this order: each uses those before it */
 #include "src/pins.h"
+#include "src/search.h"
 #include "src/reader.h"
+#include "src/format.h"
 #include "src/writer.h"
 #include "src/recovery.h"
+#include "src/wire.h"
+#include "src/client.h"

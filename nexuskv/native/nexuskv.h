@@ -2,7 +2,8 @@
  *
  * This header owns the layout of the three shared objects by which a process finds and pins pages without the daemon,
  * and the calls that read and write them. It knows no descriptor kinds and no policy: which page goes first is the
- * daemon's business. Compile nexuskv.c into your program; there is nothing to link.
+ * daemon's business. Compile nexuskv.c into your program; there is nothing to link. An engine needs nx_client_* alone
+ * (the last section but two); the rest is what the Python client and the daemon are made of.
  *
  * All integers are little-endian and of fixed width. Offsets are from the start of the object. An address never stands
  * in shared memory. Every process maps the objects wherever it likes.
@@ -12,15 +13,13 @@
  *   | header        |   struct nx_index_header, one 4 KiB page
  *   +---------------+ directory_offset
  *   | directory     |   struct nx_segment_row [directory_capacity], row = segment id % capacity
- *   +---------------+ tag_offset
- *   | tags          |   uint8_t [bucket_count], 0 = EMPTY, else 8 bits of the key's hash: eight buckets are searched at once
  *   +---------------+ hot_offset
  *   | hot rows      |   struct nx_hot  [bucket_count], one cache line each: all that a hit needs
  *   +---------------+ cold_offset
  *   | cold rows     |   struct nx_cold [bucket_count], one cache line each: what only the daemon needs
  *   +---------------+ total_bytes
  *
- *   TOUCH, one a tenant; its clients write: one byte a bucket, non-zero = used since the daemon looked last
+ *   TOUCH, one a tenant; its clients write: one bit a bucket, in words of 64; set = used since the daemon looked last
  *
  *   PINS, one a connection; its client writes, the daemon reads and believes nothing
  *   +---------------+ 0
@@ -29,18 +28,18 @@
  *   | words         |   uint64_t [capacity]: 0 = free, else low half = bucket + 1, high half = low half of the incarnation
  *   +---------------+
  *
- * An entry lives in bucket number b: hot row b and cold row b. A key's home is nx_home(key); the entry stands at the
- * home or at one of the `probe_limit - 1` buckets after it (wrapping). A search ends at the first EMPTY bucket. Tags only
- * say where looking is worth it (2 MB at a million entries, so they stay in the cache); the hot row decides.
+ * An entry lives in bucket number b: hot row b and cold row b. Its key has a home bucket h; the entry stands at h or at
+ * one of the 63 buckets after it (wrapping), wherever a bucket was free, and never moves. Bit i of hot row h's `hops` says
+ * that bucket h + i holds a key whose home is h. So a hit touches one cache line (three times in four) or two, and a miss
+ * one; there are no tombstones.
  *
- * The generation word of a bucket is (incarnation << 3 | state). The incarnation grows each time the bucket gets a new
+ * The generation word of a bucket is (incarnation << 2 | state). The incarnation grows each time the bucket gets a new
  * entry, so one value of the word never comes back. Even states are at rest, odd ones are in the daemon's hands:
  *
- *   EMPTY 0 --reserve--> WRITING 1 --commit--> LIVE 2 --retire--> RETIRING 3 --reclaim--> TOMB 4 (or EMPTY)
- *                        WRITING 1 --abort---------------------------------------------> TOMB 4 (or EMPTY)
- *   TOMB 4 --reserve--> WRITING 1
+ *   EMPTY 0 --reserve--> WRITING 1 --commit--> LIVE 2 --retire--> RETIRING 3 --reclaim--> EMPTY 0
+ *                        WRITING 1 --abort---------------------------------------------> EMPTY 0
  *
- * Only LIVE is ever a hit. All fields but the word itself change in WRITING alone.
+ * Only LIVE is ever a hit. All fields but the word itself change in WRITING alone (`hops` is not the entry's own).
  */
 #ifndef NEXUSKV_H
 #define NEXUSKV_H
@@ -63,9 +62,9 @@ extern "C" {
 #define NX_RELEASE "0.1.0"
 #define NX_KEY_BYTES 32u
 #define NX_NAME_BYTES 64u
-#define NX_PROBE_LIMIT 256u /* at half load a longer run is a 1e-20 event; it bounds what a bad table can cost */
+#define NX_REACH 64u /* buckets from home where an entry may stand; at a load of 0.4 they are all full once in 1e9 times */
 
-enum nx_state { NX_EMPTY = 0, NX_WRITING = 1, NX_LIVE = 2, NX_RETIRING = 3, NX_TOMB = 4 };
+enum nx_state { NX_EMPTY = 0, NX_WRITING = 1, NX_LIVE = 2, NX_RETIRING = 3 };
 
 /* Every call that can fail gives one of these (or a count >= 0); nx_error(code) is the sentence for a human. */
 enum nx_code {
@@ -80,7 +79,7 @@ enum nx_code {
   NX_E_FORKED = -8,    /* inherited through fork: attach anew */
   NX_E_PINS_FULL = -9, /* no free pin word: close hits, or ask for a larger pin object */
   NX_E_STALE = -10,    /* a handle that is not pinned (any more) */
-  NX_E_FULL = -11,     /* max_entries reached, or no bucket within the probe limit: evict, then try again */
+  NX_E_FULL = -11,     /* max_entries reached, or no bucket free within reach of its home: evict, then try again */
   NX_E_EXISTS = -12,   /* the key is LIVE or WRITING */
   NX_E_STATE = -13,    /* the bucket is not in the state that this step starts from */
   NX_E_TORN = -14,     /* recovery: the entry's seal or bounds do not hold */
@@ -105,15 +104,15 @@ typedef struct nx_index_header {
   uint64_t total_bytes;
   uint64_t index_id; /* random; pin objects carry it, so that none is used with another index */
   uint64_t bucket_count;
-  uint64_t max_entries; /* at most half the buckets */
-  uint32_t probe_limit;
+  uint64_t max_entries; /* two fifths of the buckets */
   uint32_t directory_capacity;
+  uint32_t pad0;
   uint64_t directory_offset;
-  uint64_t tag_offset;
   uint64_t hot_offset;
   uint64_t cold_offset;
   char release[NX_NAME_BYTES / 2]; /* of the daemon that made it */
   uint64_t seal;                   /* over all of the above */
+  uint64_t pad1;
   /* from here on the daemon changes things while it runs */
   uint64_t boot_epoch; /* 128: atomic; another value = another daemon has taken over */
   uint32_t moved;      /* 136: atomic; not 0 = nothing here is kept up to date any more: attach anew */
@@ -122,7 +121,7 @@ typedef struct nx_index_header {
   uint64_t live;         /* LIVE */
   uint64_t tick;         /* of the newest entry */
   uint64_t torn_dropped; /* by all recoveries of this object */
-  uint64_t pad1[2];
+  uint64_t pad2[2];
   char instance[NX_NAME_BYTES]; /* 192: zero-terminated */
   char tenant[NX_NAME_BYTES];   /* 256 */
 } nx_index_header;
@@ -143,13 +142,13 @@ typedef struct nx_segment_row {
 } nx_segment_row;
 
 typedef struct nx_hot {
-  uint64_t generation; /* atomic: incarnation << 3 | state */
+  uint64_t generation; /* atomic: incarnation << 2 | state */
+  uint64_t hops;       /* atomic: bit i = bucket b + i holds a key whose home is b */
   uint64_t key[4];
-  uint64_t offset; /* of the page in its segment */
+  uint32_t place; /* offset of the page in its segment, in units of 64 bytes */
   uint32_t segment;
-  uint32_t length;
-  uint32_t tokens;
-  uint32_t arena;
+  uint32_t length; /* bytes */
+  uint32_t tokens; /* of them valid */
 } nx_hot;
 
 typedef struct nx_cold {
@@ -157,7 +156,7 @@ typedef struct nx_cold {
   uint64_t checksum;  /* of the page; 0 = none */
   uint64_t tick;      /* order of publication */
   uint64_t owner;     /* session that reserved it: while WRITING it may still be writing the page */
-  uint64_t seal;      /* over incarnation, hot row and cold row */
+  uint64_t seal;      /* over incarnation, hot row from `key` on, cold row */
 } nx_cold;
 
 typedef struct nx_pin_header {
@@ -187,14 +186,12 @@ NX_AT(nx_index_header, total_bytes, 16);
 NX_AT(nx_index_header, index_id, 24);
 NX_AT(nx_index_header, bucket_count, 32);
 NX_AT(nx_index_header, max_entries, 40);
-NX_AT(nx_index_header, probe_limit, 48);
-NX_AT(nx_index_header, directory_capacity, 52);
+NX_AT(nx_index_header, directory_capacity, 48);
 NX_AT(nx_index_header, directory_offset, 56);
-NX_AT(nx_index_header, tag_offset, 64);
-NX_AT(nx_index_header, hot_offset, 72);
-NX_AT(nx_index_header, cold_offset, 80);
-NX_AT(nx_index_header, release, 88);
-NX_AT(nx_index_header, seal, 120);
+NX_AT(nx_index_header, hot_offset, 64);
+NX_AT(nx_index_header, cold_offset, 72);
+NX_AT(nx_index_header, release, 80);
+NX_AT(nx_index_header, seal, 112);
 NX_AT(nx_index_header, boot_epoch, 128);
 NX_AT(nx_index_header, moved, 136);
 NX_AT(nx_index_header, segment_count, 140);
@@ -216,12 +213,12 @@ NX_AT(nx_segment_row, seal, 40);
 NX_AT(nx_segment_row, digest, 64);
 NX_SIZE(nx_segment_row, 128);
 NX_AT(nx_hot, generation, 0);
-NX_AT(nx_hot, key, 8);
-NX_AT(nx_hot, offset, 40);
-NX_AT(nx_hot, segment, 48);
-NX_AT(nx_hot, length, 52);
-NX_AT(nx_hot, tokens, 56);
-NX_AT(nx_hot, arena, 60);
+NX_AT(nx_hot, hops, 8);
+NX_AT(nx_hot, key, 16);
+NX_AT(nx_hot, place, 48);
+NX_AT(nx_hot, segment, 52);
+NX_AT(nx_hot, length, 56);
+NX_AT(nx_hot, tokens, 60);
 NX_SIZE(nx_hot, 64);
 NX_AT(nx_cold, parent, 0);
 NX_AT(nx_cold, checksum, 32);
@@ -251,21 +248,20 @@ typedef struct nx_handle {
   uint32_t segment;
   uint32_t length;
   uint32_t tokens;
-  uint32_t arena;
   uint32_t bucket;
-  uint32_t pin; /* place in the pin array */
+  uint32_t pin;        /* place in the pin array */
+  uint32_t attachment; /* of this process */
 } nx_handle;
 
 /* One entry as the daemon writes it and as recovery gives it back. */
 typedef struct nx_record {
   uint8_t key[NX_KEY_BYTES];
   uint8_t parent[NX_KEY_BYTES]; /* zeros = first of its chain */
-  uint64_t offset;
+  uint64_t offset; /* a multiple of 64 */
   uint64_t checksum;
   uint64_t tick; /* 0 on writing = the next one */
   uint64_t owner;
   uint32_t segment;
-  uint32_t arena;
   uint32_t length;
   uint32_t tokens;
   uint32_t bucket; /* given by the call */
@@ -296,12 +292,11 @@ typedef struct nx_recovery {
   uint64_t retiring; /* were being evicted; reclaim them as soon as nobody pins them */
   uint64_t writing;  /* their slots may still be written by `owner`: free them when that session is gone */
   uint64_t torn;     /* dropped */
-  uint64_t tombs;    /* left in the table after cleaning */
   uint64_t segments_dropped;
 } nx_recovery;
 
 /* What a key's status is, as far as shared memory tells; of several buckets with the same key the highest counts. */
-enum nx_presence { NX_ABSENT = 0, NX_EVICTED = 1, NX_BEING_EVICTED = 2, NX_BEING_WRITTEN = 3, NX_PRESENT = 4 };
+enum nx_presence { NX_ABSENT = 0, NX_BEING_EVICTED = 1, NX_BEING_WRITTEN = 2, NX_PRESENT = 3 };
 
 typedef struct nx_reader nx_reader; /* one attachment of one process; its calls may come from any thread */
 typedef struct nx_writer nx_writer; /* the daemon's side; one thread at a time */
@@ -311,8 +306,9 @@ const char *nx_error(int code);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Maps the three objects (touch_fd may be -1); one attachment a pin object; keeps none of the descriptors. The caller keeps pin_fd open, and so its lock, until detach.
- * NX_E_MAGIC, NX_E_VERSION, NX_E_BOUNDS, NX_E_FOREIGN, NX_E_SYSTEM. */
+/* Maps the three objects (touch_fd may be -1); one attachment a pin object. The descriptors may be closed afterwards: a
+ * mapping holds its open file description, and so nx_owner_lock's lock lasts until nx_detach. A child of fork must attach
+ * anew; until then its calls give NX_E_FORKED. NX_E_MAGIC, NX_E_VERSION, NX_E_BOUNDS, NX_E_FOREIGN, NX_E_SYSTEM. */
 int nx_attach(nx_reader **out, int index_fd, int touch_fd, int pin_fd);
 /* The same over memory that stays the caller's; every access is bounded by the three sizes. */
 int nx_attach_memory(nx_reader **out, const void *index, size_t index_bytes, void *touch, size_t touch_bytes,
@@ -377,10 +373,11 @@ int64_t nx_reclaim(nx_writer *writer, const uint32_t *buckets, size_t n, nx_pins
 /* Bucket of a LIVE or WRITING key, or NX_E_STALE. */
 int64_t nx_find(nx_writer *writer, const void *key);
 int nx_read(nx_writer *writer, uint32_t bucket, nx_record *out);
-/* Collects and clears touch bytes from bucket `*cursor` on; stops at `limit` or at the end (*cursor = 0 then). */
+/* Collects and clears touch bits from bucket `*cursor` (a multiple of 64) on, up to `limit` >= 64 LIVE buckets;
+ * *cursor = 0 at the end. */
 int64_t nx_touched(nx_writer *writer, uint64_t *cursor, uint32_t *buckets, size_t limit);
 
-/* Checks every entry after a daemon died; drops what is torn; cleans tombs. Run it before the first write. */
+/* Checks every entry after a daemon died; drops what is torn. Run it before the first write. */
 int nx_recover(nx_writer *writer, nx_recovery *report);
 /* Entries in use from bucket `*cursor` on, in bucket order; *cursor = 0 at the end. */
 int64_t nx_entries(nx_writer *writer, uint64_t *cursor, nx_record *out, size_t limit);
@@ -391,16 +388,38 @@ void nx_pins_close(nx_pins *pins);
 uint64_t nx_pins_held(const nx_pins *pins);
 void nx_pins_counts(const nx_pins *pins, uint64_t counts[3]); /* hits, misses, full: the client's word */
 
+/* ---- a client: the socket, the descriptors it hands out, and hits with their pages mapped ------------------------- */
+
+typedef struct nx_client nx_client; /* one thread at a time */
+
+/* Says hello and attaches. address: "unix:/path", or NULL for NEXUSKV_SOCKET, the system's or the user's socket. *out is
+ * set on failure too (NULL only if there is no memory): nx_client_reason says why, and nx_client_close frees it. */
+int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms);
+void nx_client_close(nx_client *client);
+const char *nx_client_reason(const nx_client *client); /* of the last failure: a sentence */
+const char *nx_client_instance(const nx_client *client);
+const char *nx_client_tenant(const nx_client *client);
+/* The newest attachment, for nx_lookup and nx_status; valid until the next call on this client. */
+nx_reader *nx_client_reader(nx_client *client);
+/* Announces a descriptor in its canonical msgpack form (`Descriptor` in Python: contract.encode). */
+int nx_client_register(nx_client *client, const void *descriptor, size_t bytes, uint32_t *arena);
+/* nx_pin, with the segments of all its pages mapped; asks the daemon only for those that are not. Where it cannot get one
+ * the run ends before it. Attaches anew by itself when the daemon has moved; what is pinned stays pinned and readable. */
+int64_t nx_client_pin(nx_client *client, const void *keys, size_t n, nx_handle *handles);
+int nx_client_unpin(nx_client *client, const nx_handle *handles, size_t n);
+/* The page in place, `handle->length` bytes, read-only; NULL if it was not pinned through this client. */
+const void *nx_client_page(nx_client *client, const nx_handle *handle);
+
 /* ---- mappings ---------------------------------------------------------------------------------------------------- */
 
-/* Maps a whole object; its size is what fstat says. */
+/* Maps a whole object, with huge pages where it is large and the kernel lets it; its size is what fstat says. */
 int nx_map(int fd, int writable, void **memory, size_t *bytes);
 void nx_unmap(void *memory, size_t bytes);
 
 /* ---- who is alive ------------------------------------------------------------------------------------------------ */
 
 /* Takes the object's lock for this open file description, which goes wherever the descriptor is sent; the lock ends
- * with the last descriptor of it. NX_E_EXISTS: another description holds it. */
+ * with the last descriptor and mapping of it. NX_E_EXISTS: another description holds it. */
 int nx_owner_lock(int fd);
 /* 1 if another open file description than this one holds the lock, else 0. */
 int nx_owner_alive(int fd);

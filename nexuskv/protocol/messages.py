@@ -129,7 +129,19 @@ class Drain(Message, frozen=True, tag="drain"):
 
 
 Request = (
-    Hello | Register | Map | Lookup | Measure | Pin | Release | Reserve | Commit | Abort | GetStats | Evict | Drain
+    Hello
+    | Register
+    | Map
+    | Lookup
+    | Measure
+    | Pin
+    | Release
+    | Reserve
+    | Commit
+    | Abort
+    | GetStats
+    | Evict
+    | Drain
 )
 
 

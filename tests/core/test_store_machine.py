@@ -132,8 +132,8 @@ class StoreMachine(RuleBasedStateMachine):
         """A reader pins what it finds in the shared index; the store hears of it only when it frees slots."""
         number = self.arenas[which].number
         keys = [(number, key) for key in chain(branch, length) if (number, key) in self.readers.found]
-        self.readers.touched += keys
         pinned = [self.readers.found[key] for key in keys]
+        self.readers.touched += [(handle >> 32, key) for handle, (_, key) in zip(pinned, keys, strict=True)]
         self.readers.pins.update(pinned)
         return pinned
 

@@ -31,8 +31,8 @@ class Daemon:
         self._log = Path(self._directory.name) / "log"
         self.process = self._spawn()
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "nexuskv_daemon", *self._options]
+    def _spawn(self, *more: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "nexuskv_daemon", *self._options, *more]
         with self._log.open("ab") as log:  # a pipe that nobody empties would hold the daemon up
             return subprocess.Popen(command, stderr=log)
 
@@ -53,9 +53,9 @@ class Daemon:
             time.sleep(0.02)
         raise AssertionError("nexuskvd did not answer in time")
 
-    def client(self, timeout: float = 30.0) -> nexuskv.Client:
+    def client(self, timeout: float = 30.0, *, shared: bool = True) -> nexuskv.Client:
         """A new client of this daemon."""
-        return nexuskv.connect(self.address, timeout=timeout)
+        return nexuskv.connect(self.address, timeout=timeout, shared=shared)
 
     def objects(self) -> list[str]:
         """Names of this instance's shared-memory objects."""
@@ -72,10 +72,14 @@ class Daemon:
             self.process.send_signal(number)
         return self.process.wait(timeout=60)
 
-    def restart(self) -> None:
-        """A new process with the same options, after `stop`."""
-        self.process = self._spawn()
+    def restart(self, *more: str) -> None:
+        """A new process with the same options and `more`, after `stop`."""
+        self.start(*more)
         self.wait_ready()
+
+    def start(self, *more: str) -> None:
+        """As `restart`, without waiting until it answers."""
+        self.process = self._spawn(*more)
 
     def clean_up(self) -> None:
         """Leaves nothing behind, whatever the test did."""

@@ -27,13 +27,17 @@ def fresh(number: int) -> list[bytes]:
 
 
 class RawSession:
-    """`segments` has the descriptor of each (segment, writable) handed out; `notices` what came unasked."""
+    """`segments` has the descriptor of each (segment, writable) handed out, `attached` those of the shared index.
+
+    `notices` is what came unasked.
+    """
 
     def __init__(self, path: Path, *, greet: bool = True) -> None:
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
-        self.notices: list[m.Segments | m.Dropped] = []
+        self.notices: list[m.Notice] = []
         self.segments: dict[tuple[int, bool], int] = {}
+        self.attached: list[int] = []
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.settimeout(SECONDS)
         try:
@@ -63,10 +67,12 @@ class RawSession:
             if not data:
                 raise EOFError
             message: m.Reply | m.Notice = codec.decode_reply(data)
-            if not isinstance(message, m.Segments | m.Dropped):
+            if not isinstance(message, m.Notice):
                 return message
             self.notices.append(message)
-            if isinstance(message, m.Segments):
+            if isinstance(message, m.Attach):
+                self.attached = descriptors
+            elif isinstance(message, m.Segments):
                 names = [(segment.segment, segment.writable) for segment in message.segments]
                 assert not self.segments.keys() & set(names), "a descriptor came twice"
                 self.segments.update(zip(names, descriptors, strict=True))
@@ -121,8 +127,9 @@ class RawSession:
     def close(self) -> None:
         """Ends the session."""
         self._sock.close()
-        seqpacket.close_all(list(self.segments.values()))
+        seqpacket.close_all([*self.segments.values(), *self.attached])
         self.segments.clear()
+        self.attached = []
 
     def __enter__(self) -> Self:
         return self

@@ -61,4 +61,4 @@ class Publication(Protocol):
         """What readers did and hold, as they say."""
 
     def used(self) -> Iterable[tuple[int, bytes]]:
-        """Arena number and key of what readers used since the last call."""
+        """Segment and key of what readers used since the last call."""

@@ -15,8 +15,8 @@ from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.slots import SLOT_BITS
 
-Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int]
-"""Key, parent's key, segment, arena, offset, length, tokens, owner, checksum, tick, bucket, state."""
+Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int]
+"""Key, parent's key, segment, offset, length, tokens, owner, checksum, tick, bucket, state."""
 
 LIVE = 2
 STATES: Mapping[int, State] = {1: WRITING, LIVE: COMMITTED, 3: RETIRING}
@@ -39,8 +39,8 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
     restored = Restored()
     links: list[tuple[Arena, Entry, bytes]] = []
     taken = {number: bytearray(record.slots) for number, record in memory.ready.items()}
-    for key, parent, segment, number, offset, _, _, owner, _, tick, bucket, state in records:
-        arena = arenas[number]
+    for key, parent, segment, offset, _, _, owner, _, tick, bucket, state in records:
+        arena = memory.ready[segment].arena
         slot = offset // arena.slot_bytes
         taken[segment][slot] = 1
         entry = Entry(key, segment << SLOT_BITS | slot, None, tick)

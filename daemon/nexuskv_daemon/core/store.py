@@ -213,9 +213,8 @@ class Store:
         """Takes in what readers used without asking, once room is short and somebody will have to go."""
         if len(arena.pool) >= need:
             return
-        for number, key in arena.publication.used():
-            used = self.arenas.get(number)
-            entry = used.index.get(key) if used is not None else None
+        for segment, key in arena.publication.used():
+            entry = self.memory.ready[segment].arena.index.get(key)
             if entry is not None:
                 entry.tick = self._tick
 

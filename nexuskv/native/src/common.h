@@ -10,14 +10,17 @@
 #include <unistd.h>
 
 #define NX_CELL_MAX 0xfffffffeull /* buckets: bucket + 1 fits half a pin word */
-#define NX_STATE(generation) ((unsigned)((generation) & 7u))
-#define NX_INCARNATION(generation) ((generation) >> 3)
+#define NX_STATE(generation) ((unsigned)((generation) & 3u))
+#define NX_INCARNATION(generation) ((generation) >> 2)
 
 #define NX_LOAD(place) __atomic_load_n((place), __ATOMIC_RELAXED)
 #define NX_LOAD_ACQUIRE(place) __atomic_load_n((place), __ATOMIC_ACQUIRE)
 #define NX_STORE(place, value) __atomic_store_n((place), (value), __ATOMIC_RELAXED)
+#ifdef NX_WITHOUT_RELEASE
+#define NX_STORE_RELEASE(place, value) NX_STORE(place, value)
+#else
 #define NX_STORE_RELEASE(place, value) __atomic_store_n((place), (value), __ATOMIC_RELEASE)
-
+#endif
 #ifdef NX_WITHOUT_READER_FENCE
 #define NX_READER_FENCE() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 #else
@@ -29,37 +32,17 @@
 #define NX_WRITER_FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #endif
 
-typedef struct nx_key {
-  uint64_t word[4];
-} nx_key;
-
-static inline nx_key nx_key_of(const void *bytes) {
-  nx_key key;
-  memcpy(&key, bytes, sizeof key);
-  return key;
+/* Word i of a key that may lie anywhere. */
+static inline uint64_t nx_word(const void *key, unsigned i) {
+  uint64_t word;
+  memcpy(&word, (const char *)key + 8 * i, sizeof word);
+  return word;
 }
 
-/* Keys are hashes already; the multiplication spreads hand-made ones. */
-static inline uint64_t nx_hash(const nx_key *key) {
-  return (key->word[0] + key->word[1] + key->word[2] + key->word[3]) * 0x9e3779b97f4a7c15ull;
-}
-
-/* Upper half of the hash, scaled to any number of buckets. */
-static inline uint64_t nx_home(uint64_t hash, uint64_t bucket_count) { return ((hash >> 32) * bucket_count) >> 32; }
-
-/* 1 to 255, from bits that the home does not use. */
-static inline uint64_t nx_tag(uint64_t hash) {
-  uint64_t tag = (hash >> 24) & 0xff;
-  return tag + (tag == 0);
-}
-
-#define NX_LANES 8u /* tags in a word */
-#define NX_EACH 0x0101010101010101ull
-#define NX_TOPS 0x8080808080808080ull
-
-/* The top bit of every byte that is zero, and of no other. */
-static inline uint64_t nx_zero_bytes(uint64_t word) {
-  return ~(((word & ~NX_TOPS) + ~NX_TOPS) | word | ~NX_TOPS);
+/* Keys are hashes already; the first multiplication spreads hand-made ones, the second scales to any bucket count. */
+static inline uint64_t nx_home(const void *key, uint64_t bucket_count) {
+  uint64_t hash = (nx_word(key, 0) + nx_word(key, 1) + nx_word(key, 2) + nx_word(key, 3)) * 0x9e3779b97f4a7c15ull;
+  return ((hash >> 32) * bucket_count) >> 32;
 }
 
 static inline uint64_t nx_mix(uint64_t hash, uint64_t word) {
@@ -93,6 +76,8 @@ static uint64_t nx_entry_seal(uint64_t incarnation, const nx_hot *hot, const nx_
   return nx_seal(hash, cold, offsetof(nx_cold, seal));
 }
 
+static inline uint64_t nx_touch_words(uint64_t bucket_count) { return (bucket_count + 63) / 64; }
+
 /* Rows that change under a reader are copied word by word, so that no access races in the sense of C11. */
 static void nx_load_words(void *to, const void *shared, size_t bytes) {
   for (size_t i = 0; i < bytes / 8; i++) {
@@ -113,14 +98,12 @@ static void nx_store_words(void *shared, const void *from, size_t bytes) {
 typedef struct nx_table {
   nx_index_header *header;
   nx_segment_row *directory;
-  uint64_t *tags; /* a word of NX_LANES */
   nx_hot *hot;
   nx_cold *cold;
   uint64_t bucket_count;
   uint64_t max_entries;
   uint64_t index_id;
   uint32_t directory_capacity;
-  uint32_t probe_limit;
 } nx_table;
 
 static bool nx_fits(uint64_t offset, uint64_t count, uint64_t row_bytes, uint64_t total) {
@@ -135,43 +118,65 @@ static int nx_table_open(nx_table *table, const void *memory, size_t bytes) {
   if (h.magic != NX_INDEX_MAGIC) return NX_E_MAGIC;
   if (h.layout_version != NX_LAYOUT_VERSION) return NX_E_VERSION;
   if (h.header_bytes != NX_INDEX_HEADER_BYTES || h.total_bytes > bytes || h.seal != nx_header_seal(&h) ||
-      h.bucket_count == 0 || h.bucket_count > NX_CELL_MAX || h.bucket_count % NX_LANES != 0 || h.probe_limit == 0 || h.directory_capacity == 0 ||
+      h.bucket_count < NX_REACH || h.bucket_count > NX_CELL_MAX || h.directory_capacity == 0 ||
       !nx_fits(h.directory_offset, h.directory_capacity, sizeof(nx_segment_row), h.total_bytes) ||
-      !nx_fits(h.tag_offset, h.bucket_count, 1, h.total_bytes) ||
       !nx_fits(h.hot_offset, h.bucket_count, sizeof(nx_hot), h.total_bytes) ||
       !nx_fits(h.cold_offset, h.bucket_count, sizeof(nx_cold), h.total_bytes))
     return NX_E_BOUNDS;
   char *base = (char *)(uintptr_t)memory;
   *table = (nx_table){(nx_index_header *)(void *)base,
                       (nx_segment_row *)(void *)(base + h.directory_offset),
-                      (uint64_t *)(void *)(base + h.tag_offset),
                       (nx_hot *)(void *)(base + h.hot_offset),
                       (nx_cold *)(void *)(base + h.cold_offset),
                       h.bucket_count,
                       h.max_entries,
                       h.index_id,
-                      h.directory_capacity,
-                      h.probe_limit < h.bucket_count ? h.probe_limit : (uint32_t)h.bucket_count};
+                      h.directory_capacity};
   return NX_OK;
 }
 
-static inline uint64_t nx_next(const nx_table *table, uint64_t bucket) {
-  return bucket + 1 == table->bucket_count ? 0 : bucket + 1;
+static inline uint64_t nx_hop(const nx_table *table, uint64_t home, unsigned distance) {
+  uint64_t bucket = home + distance;
+  return bucket < table->bucket_count ? bucket : bucket - table->bucket_count;
 }
 
-static inline bool nx_same_key(const nx_hot *hot, const nx_key *key) {
-  return ((NX_LOAD(&hot->key[0]) ^ key->word[0]) | (NX_LOAD(&hot->key[1]) ^ key->word[1]) |
-          (NX_LOAD(&hot->key[2]) ^ key->word[2]) | (NX_LOAD(&hot->key[3]) ^ key->word[3])) == 0;
+static inline bool nx_same_key(const nx_hot *hot, const void *key) {
+  return ((NX_LOAD(&hot->key[0]) ^ nx_word(key, 0)) | (NX_LOAD(&hot->key[1]) ^ nx_word(key, 1)) |
+          (NX_LOAD(&hot->key[2]) ^ nx_word(key, 2)) | (NX_LOAD(&hot->key[3]) ^ nx_word(key, 3))) == 0;
+}
+
+/* ---- mappings: at a million entries a page walk costs as much as the cache miss, so huge pages are asked for ---- */
+
+#define NX_HUGE ((size_t)2 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; older kernels refuse it, and small pages do as well */
+#endif
+
+/* Maps at a 2 MiB boundary, without which no mapping has huge pages. */
+static void *nx_map_aligned(int fd, size_t bytes, int protection) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  char *start = mmap(NULL, whole + NX_HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return MAP_FAILED;
+  size_t before = (NX_HUGE - (uintptr_t)start % NX_HUGE) % NX_HUGE;
+  void *memory = mmap(start + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (before != 0) munmap(start, before);
+  munmap(start + before + whole, NX_HUGE - before);
+  if (memory == MAP_FAILED) munmap(start + before, whole);
+  return memory;
 }
 
 int nx_map(int fd, int writable, void **memory, size_t *bytes) {
   struct stat status;
   if (fstat(fd, &status) != 0) return NX_E_SYSTEM;
   if (status.st_size <= 0) return NX_E_BOUNDS;
-  void *mapped = mmap(NULL, (size_t)status.st_size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+  size_t size = (size_t)status.st_size;
+  void *mapped = nx_map_aligned(fd, size, writable ? PROT_READ | PROT_WRITE : PROT_READ);
   if (mapped == MAP_FAILED) return NX_E_SYSTEM;
+  int saved = errno;
+  if (size >= NX_HUGE && madvise(mapped, size, MADV_HUGEPAGE) == 0) (void)madvise(mapped, size, MADV_COLLAPSE);
+  errno = saved;
   *memory = mapped;
-  *bytes = (size_t)status.st_size;
+  *bytes = size;
   return NX_OK;
 }
 

@@ -1,11 +1,8 @@
-/* Owns Reader and Pins. Pins keep their Reader alive, and with it the mapping, the pin words and the owner's lock. */
+/* Owns Reader and Pins. Pins keep their Reader alive, and with it the mappings and the owner's lock. */
 
 typedef struct py_reader {
   PyObject_HEAD
   nx_reader *reader;
-  uint64_t index_id;
-  int lock_fd; /* holds the owner's lock as long as anything may be pinned */
-  struct py_reader *before, *after;
 } py_reader;
 
 typedef struct py_pins {
@@ -17,37 +14,13 @@ typedef struct py_pins {
 
 static PyTypeObject *py_reader_type, *py_pins_type;
 
-/* A child of fork has a copy of every descriptor; the lock would outlive its owner in it. Guarded by the GIL. */
-static py_reader *py_readers;
-
-static void py_forget_locks(void) {
-  for (py_reader *self = py_readers; self != NULL; self = self->after) {
-    if (self->lock_fd >= 0) close(self->lock_fd);
-    self->lock_fd = -1;
-  }
-}
-
-static void py_reader_link(py_reader *self) {
-  self->after = py_readers;
-  if (py_readers != NULL) py_readers->before = self;
-  py_readers = self;
-}
-
-static void py_reader_unlink(py_reader *self) {
-  if (self->before != NULL) self->before->after = self->after;
-  if (self->after != NULL) self->after->before = self->before;
-  if (py_readers == self) py_readers = self->after;
-}
-
 static PyObject *py_reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   static char *names[] = {"index_fd", "touch_fd", "pin_fd", NULL};
   int index_fd, touch_fd, pin_fd;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iii", names, &index_fd, &touch_fd, &pin_fd)) return NULL;
   py_reader *self = (py_reader *)type->tp_alloc(type, 0);
   if (self == NULL) return NULL;
-  self->lock_fd = fcntl(pin_fd, F_DUPFD_CLOEXEC, 3);
-  py_reader_link(self);
-  int code = self->lock_fd < 0 ? NX_E_SYSTEM : nx_attach(&self->reader, index_fd, touch_fd, pin_fd);
+  int code = nx_attach(&self->reader, index_fd, touch_fd, pin_fd);
   if (code == NX_OK) return (PyObject *)self;
   py_raise(code);
   Py_DECREF(self);
@@ -56,9 +29,7 @@ static PyObject *py_reader_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 
 static void py_reader_dealloc(py_reader *self) {
   PyTypeObject *type = Py_TYPE(self);
-  py_reader_unlink(self);
   nx_detach(self->reader);
-  if (self->lock_fd >= 0) close(self->lock_fd);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -173,10 +144,20 @@ static int py_pins_end(py_pins *self, Py_ssize_t from) {
   return code == NX_E_FORKED ? NX_OK : code; /* a child of fork lets go of what was never its own */
 }
 
+/* Whoever forgets to release keeps pages from being evicted for as long as the object happens to live. */
+static void py_pins_warn(void) {
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);
+  if (PyErr_WarnEx(PyExc_ResourceWarning, "pages were dropped without release: use the hit in a with", 1) < 0)
+    PyErr_WriteUnraisable(NULL);
+  PyErr_Restore(kind, value, trace);
+}
+
 static void py_pins_dealloc(py_pins *self) {
   PyTypeObject *type = Py_TYPE(self);
+  if (self->count > 0) py_pins_warn();
   py_pins_end(self, 0);
-  Py_DECREF(self->owner);
+  Py_XDECREF(self->owner);
   PyObject_Free(self);
   Py_DECREF(type);
 }
@@ -196,7 +177,7 @@ static PyObject *py_pins_item(py_pins *self, Py_ssize_t i) {
     return NULL;
   }
   const nx_handle *handle = &self->handles[i];
-  return Py_BuildValue("IKIII", handle->segment, (unsigned long long)handle->offset, handle->length, handle->tokens, handle->arena);
+  return Py_BuildValue("IKII", handle->segment, (unsigned long long)handle->offset, handle->length, handle->tokens);
 }
 
 static PyObject *py_extent(const nx_handle *handle) {
@@ -254,7 +235,24 @@ static PyObject *py_pins_release(py_pins *self, PyObject *unused) {
   (void)unused;
   int code = py_pins_end(self, 0);
   self->count = -1;
+  Py_CLEAR(self->owner); /* a released hit that is still referenced must not keep the owner's lock */
   return py_none_or_raise(code);
+}
+
+/* How many pages there are from the first on whose segment is no key of the dict. */
+static PyObject *py_pins_unreadable(py_pins *self, PyObject *segments) {
+  if (!PyDict_Check(segments)) return PyErr_Format(PyExc_TypeError, "segments must be a dict");
+  if (!py_pins_open(self)) return NULL;
+  Py_ssize_t i = 0;
+  for (; i < self->count; i++) {
+    if (i > 0 && self->handles[i].segment == self->handles[i - 1].segment) continue;
+    PyObject *number = PyLong_FromUnsignedLong(self->handles[i].segment);
+    int there = number == NULL ? -1 : PyDict_Contains(segments, number);
+    Py_XDECREF(number);
+    if (there < 0) return NULL;
+    if (there == 0) break;
+  }
+  return PyLong_FromSsize_t(self->count - i);
 }
 
 static PyObject *py_pins_enter(PyObject *self, PyObject *unused) {
@@ -306,6 +304,7 @@ static PyType_Spec py_reader_spec = {"nexuskv.native._core.Reader", sizeof(py_re
 static PyMethodDef py_pins_methods[] = {
     PY_METHOD("extents", py_pins_extents, METH_NOARGS, "(segment, offset, length) of every page."),
     PY_METHOD("segments", py_pins_segments, METH_NOARGS, "The set of segments that the pages lie in."),
+    PY_METHOD("unreadable", py_pins_unreadable, METH_O, "How many pages from the first on whose segment is no key of the dict."),
     PY_METHOD("valid", py_pins_valid, METH_NOARGS, "How many leading pins still hold."),
     PY_METHOD("truncate", py_pins_truncate, METH_O, "Releases all pages but the first so many."),
     PY_METHOD("release", py_pins_release, METH_NOARGS, "Ends all pins; a second time does nothing."),
@@ -327,6 +326,5 @@ static PyType_Spec py_pins_spec = {"nexuskv.native._core.Pins", offsetof(py_pins
 static int py_add_reader(PyObject *module) {
   py_reader_type = py_add_type(module, &py_reader_spec);
   py_pins_type = py_add_type(module, &py_pins_spec);
-  if (py_reader_type == NULL || py_pins_type == NULL) return -1;
-  return pthread_atfork(NULL, NULL, py_forget_locks) == 0 ? 0 : -1;
+  return py_reader_type == NULL || py_pins_type == NULL ? -1 : 0;
 }

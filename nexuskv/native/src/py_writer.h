@@ -90,27 +90,27 @@ static bool py_key_bytes(PyObject *value, uint8_t key[NX_KEY_BYTES], bool may_be
   return false;
 }
 
-/* (key, parent, segment, arena, offset, length, tokens, owner, checksum, tick) */
+/* (key, parent, segment, offset, length, tokens, owner, checksum, tick) */
 static bool py_record(PyObject *tuple, nx_record *record) {
-  if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 10) {
-    PyErr_SetString(PyExc_TypeError, "a record is a tuple of 10: see _core.pyi");
+  if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != 9) {
+    PyErr_SetString(PyExc_TypeError, "a record is a tuple of 9: see _core.pyi");
     return false;
   }
   memset(record, 0, sizeof *record);
 #define PY_FIELD(i) PyTuple_GET_ITEM(tuple, i)
   return py_key_bytes(PY_FIELD(0), record->key, false) && py_key_bytes(PY_FIELD(1), record->parent, true) &&
-         py_u32(PY_FIELD(2), &record->segment) && py_u32(PY_FIELD(3), &record->arena) &&
-         py_u64(PY_FIELD(4), &record->offset) && py_u32(PY_FIELD(5), &record->length) &&
-         py_u32(PY_FIELD(6), &record->tokens) && py_u64(PY_FIELD(7), &record->owner) &&
-         py_u64(PY_FIELD(8), &record->checksum) && py_u64(PY_FIELD(9), &record->tick);
+         py_u32(PY_FIELD(2), &record->segment) && py_u64(PY_FIELD(3), &record->offset) &&
+         py_u32(PY_FIELD(4), &record->length) && py_u32(PY_FIELD(5), &record->tokens) &&
+         py_u64(PY_FIELD(6), &record->owner) && py_u64(PY_FIELD(7), &record->checksum) &&
+         py_u64(PY_FIELD(8), &record->tick);
 #undef PY_FIELD
 }
 
 static PyObject *py_record_tuple(const nx_record *record) {
   static const uint8_t nobody[NX_KEY_BYTES];
   Py_ssize_t parent_bytes = memcmp(record->parent, nobody, NX_KEY_BYTES) == 0 ? 0 : NX_KEY_BYTES;
-  return Py_BuildValue("y#y#IIKIIKKKIi", record->key, (Py_ssize_t)NX_KEY_BYTES, record->parent, parent_bytes,
-                       record->segment, record->arena, (unsigned long long)record->offset, record->length, record->tokens,
+  return Py_BuildValue("y#y#IKIIKKKIi", record->key, (Py_ssize_t)NX_KEY_BYTES, record->parent, parent_bytes,
+                       record->segment, (unsigned long long)record->offset, record->length, record->tokens,
                        (unsigned long long)record->owner, (unsigned long long)record->checksum,
                        (unsigned long long)record->tick, record->bucket, record->status);
 }
@@ -304,9 +304,9 @@ static PyObject *py_writer_recover(py_writer *self, PyObject *unused) {
   code = nx_recover(self->writer, &found);
   Py_END_ALLOW_THREADS
   if (code != NX_OK) return py_raise(code);
-  return Py_BuildValue("KKKKKK", (unsigned long long)found.live, (unsigned long long)found.retiring,
+  return Py_BuildValue("KKKKK", (unsigned long long)found.live, (unsigned long long)found.retiring,
                        (unsigned long long)found.writing, (unsigned long long)found.torn,
-                       (unsigned long long)found.tombs, (unsigned long long)found.segments_dropped);
+                       (unsigned long long)found.segments_dropped);
 }
 
 static PyObject *py_writer_entries(py_writer *self, PyObject *args) {

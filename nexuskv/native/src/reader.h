@@ -1,8 +1,5 @@
-/* Owns an attachment: search, pin, unpin. It never writes the index and believes no number in it: every bucket it
- * touches is below the bucket count that nx_table_open checked, whatever the rows say. */
+/* Owns an attachment: look, pin, unpin. It never writes the index, and a fork leaves it useless in the child. */
 #include <sched.h>
-
-#define NX_BLOCK 64u /* keys whose cache misses overlap, and whose pins share one fence */
 
 /* Lies in a page that fork wipes: a child sees capacity 0, so it can neither use nor release its parent's pins. */
 typedef struct nx_hand {
@@ -18,9 +15,10 @@ typedef struct nx_mapping {
 struct nx_reader {
   nx_table table;
   nx_hand *hand;
-  uint8_t *touch;
+  uint64_t *touch;
   uint32_t *returned;
   uint64_t session;
+  uint32_t attachment;
   nx_mapping mapped[3];
 };
 
@@ -42,15 +40,17 @@ static int nx_reader_open(nx_reader *reader, const void *index, size_t index_byt
                           void *pins, size_t pin_bytes) {
   int code = nx_table_open(&reader->table, index, index_bytes);
   if (code != NX_OK) return code;
-  if (touch != NULL && touch_bytes < reader->table.bucket_count) return NX_E_BOUNDS;
+  if (touch != NULL && touch_bytes / 8 < nx_touch_words(reader->table.bucket_count)) return NX_E_BOUNDS;
   reader->touch = touch;
   return nx_hand_open(reader, pins, pin_bytes);
 }
 
 int nx_attach_memory(nx_reader **out, const void *index, size_t index_bytes, void *touch, size_t touch_bytes,
                      void *pins, size_t pin_bytes) {
+  static uint32_t attachments;
   nx_reader *reader = calloc(1, sizeof *reader);
   if (reader == NULL) return NX_E_SYSTEM;
+  reader->attachment = __atomic_add_fetch(&attachments, 1, __ATOMIC_RELAXED);
   int code = nx_reader_open(reader, index, index_bytes, touch, touch_bytes, pins, pin_bytes);
   if (code == NX_OK)
     *out = reader;
@@ -69,24 +69,26 @@ int nx_attach(nx_reader **out, int index_fd, int touch_fd, int pin_fd) {
     code = nx_map(fds[i], i > 0, &memory, &mapped[i].bytes);
     if (code == NX_OK) mapped[i].memory = memory;
   }
-  if (code == NX_OK) {
+  /* A mapping holds its open file description, and with it the owner's lock: no child may inherit this one. */
+  if (code == NX_OK && madvise(mapped[2].memory, mapped[2].bytes, MADV_DONTFORK) != 0) code = NX_E_SYSTEM;
+  if (code == NX_OK)
     code = nx_attach_memory(out, mapped[0].memory, mapped[0].bytes, mapped[1].memory, mapped[1].bytes, mapped[2].memory,
                             mapped[2].bytes);
-  }
-  for (int i = 0; i < 3 && code != NX_OK; i++) nx_unmap(mapped[i].memory, mapped[i].bytes);
   if (code == NX_OK) memcpy((*out)->mapped, mapped, sizeof mapped);
+  for (int i = 0; i < 3 && code != NX_OK; i++) nx_unmap(mapped[i].memory, mapped[i].bytes);
   return code;
 }
 
 void nx_detach(nx_reader *reader) {
   if (reader == NULL) return;
-  for (int i = 0; i < 3; i++) nx_unmap(reader->mapped[i].memory, reader->mapped[i].bytes);
+  bool forked = reader->hand != NULL && reader->hand->pool.capacity == 0; /* then the pins were never mapped here */
+  for (int i = 0; i < (forked ? 2 : 3); i++) nx_unmap(reader->mapped[i].memory, reader->mapped[i].bytes);
   if (reader->hand != NULL) munmap(reader->hand, sizeof *reader->hand);
   free(reader->returned);
   free(reader);
 }
 
-/* ---- search ---- */
+/* ---- look ---- */
 
 static int nx_gate(const nx_reader *reader) {
   if (reader->hand->pool.capacity == 0) return NX_E_FORKED;
@@ -100,143 +102,25 @@ uint64_t nx_epoch(const nx_reader *reader) {
 
 uint64_t nx_session(const nx_reader *reader) { return reader->session; }
 
-typedef struct nx_found {
-  uint64_t bucket;
-  uint64_t generation;
-} nx_found;
-
-static inline unsigned nx_presence_of(unsigned state) {
-  static const uint8_t presence[8] = {0, NX_BEING_WRITTEN, NX_PRESENT, NX_BEING_EVICTED, NX_EVICTED, 0, 0, 0};
-  return presence[state];
-}
-
-/* R1 and the first half of R2. NX_PRESENT: `found` was LIVE at R1. */
-static inline unsigned nx_peek(const nx_table *table, const nx_key *key, uint64_t bucket, nx_found *found) {
-  const nx_hot *hot = &table->hot[bucket];
-  uint64_t generation = NX_LOAD_ACQUIRE(&hot->generation);
-  *found = (nx_found){bucket, generation};
-  return nx_same_key(hot, key) ? nx_presence_of(NX_STATE(generation)) : (unsigned)NX_ABSENT;
-}
-
-/* Lanes of tag word `at` that may hold this tag, before the first EMPTY lane; `ended` if there is such a lane. */
-static inline uint64_t nx_lanes(const nx_table *table, uint64_t at, uint64_t tag, uint64_t ignored, bool *ended) {
-  uint64_t word = NX_LOAD(&table->tags[at]);
-  uint64_t empty = nx_zero_bytes(word) & ~ignored, same = nx_zero_bytes(word ^ (tag * NX_EACH)) & ~ignored;
-  *ended = empty != 0;
-  return empty == 0 ? same : same & ((empty & (0 - empty)) - 1);
-}
-
-static inline uint64_t nx_next_word(const nx_table *table, uint64_t at) {
-  return at + 1 == table->bucket_count / NX_LANES ? 0 : at + 1;
-}
-
-static inline uint64_t nx_lanes_before(uint64_t bucket) { return (1ull << (8 * (bucket % NX_LANES))) - 1; }
-
-static inline uint64_t nx_lane(uint64_t at, uint64_t lanes) {
-  return at * NX_LANES + (uint64_t)__builtin_ctzll(lanes) / 8;
-}
-
-/* A key may stand in several buckets, of which one at most is LIVE. */
-static unsigned nx_search(const nx_table *table, const nx_key *key, uint64_t hash, nx_found *found) {
-  unsigned seen = NX_ABSENT;
-  bool ended = false;
-  uint64_t home = nx_home(hash, table->bucket_count), ignored = nx_lanes_before(home), at = home / NX_LANES;
-  for (uint32_t probed = 0; probed < table->probe_limit + NX_LANES && !ended; probed += NX_LANES, ignored = 0) {
-    uint64_t lanes = nx_lanes(table, at, nx_tag(hash), ignored, &ended);
-    for (; lanes != 0; lanes &= lanes - 1) {
-      unsigned presence = nx_peek(table, key, nx_lane(at, lanes), found);
-      if (presence == NX_PRESENT) return presence;
-      if (presence > seen) seen = presence;
-    }
-    at = nx_next_word(table, at);
-  }
-  return seen;
-}
-
-static inline nx_key nx_key_at(const void *keys, size_t i) { return nx_key_of((const char *)keys + NX_KEY_BYTES * i); }
-
-/* Keys that are looked for together, in three short loops: fetch their tags, fetch the rows to which the tags point,
- * compare. So the cache misses of a whole block overlap. */
-typedef struct nx_block {
-  size_t start;
-  size_t size;
-  uint64_t hash[NX_BLOCK];
-  uint32_t guess[NX_BLOCK]; /* the bucket where the key most likely is */
-} nx_block;
-
-static inline void nx_fetch_tags(nx_block *block, const nx_table *table, const void *keys) {
-  for (size_t i = 0; i < block->size; i++) {
-    nx_key key = nx_key_at(keys, block->start + i);
-    block->hash[i] = nx_hash(&key);
-    block->guess[i] = (uint32_t)nx_home(block->hash[i], table->bucket_count);
-    __builtin_prefetch(&table->tags[block->guess[i] / NX_LANES]);
-  }
-}
-
-/* The tags of the eight buckets from `bucket` on. */
-static inline uint64_t nx_window(const nx_table *table, uint64_t bucket) {
-  uint64_t at = bucket / NX_LANES, after = nx_next_word(table, at);
-  unsigned shift = 8 * (unsigned)(bucket % NX_LANES);
-  return NX_LOAD(&table->tags[at]) >> shift | NX_LOAD(&table->tags[after]) << 1 << (63 - shift);
-}
-
-/* No branch on a tag: which lane matches is as good as random. A wrong guess costs time, no more. */
-static inline void nx_fetch_rows(nx_block *block, const nx_table *table) {
-  for (size_t i = 0; i < block->size; i++) {
-    uint64_t home = block->guess[i];
-    uint64_t lanes = nx_zero_bytes(nx_window(table, home) ^ (nx_tag(block->hash[i]) * NX_EACH));
-    uint64_t guess = home + (uint64_t)__builtin_ctzll(lanes | 1ull << 63) / 8;
-    guess = guess < table->bucket_count ? guess : guess - table->bucket_count;
-    block->guess[i] = (uint32_t)guess;
-    __builtin_prefetch(&table->hot[guess]);
-  }
-}
-
-/* The next of n keys. The first block is small, so that a miss at the first key costs next to nothing; its rows are
- * fetched with its tags, because most entries stand at home. */
-static inline bool nx_next_block(nx_block *block, const nx_table *table, const void *keys, size_t n) {
-  size_t most = block->start + block->size == 0 ? NX_BLOCK / 8 : NX_BLOCK;
-  block->start += block->size;
-  block->size = n - block->start < most ? n - block->start : most;
-  nx_fetch_tags(block, table, keys);
-  for (size_t i = 0; block->start == 0 && i < block->size; i++) __builtin_prefetch(&table->hot[block->guess[i]]);
-  nx_fetch_rows(block, table);
-  return block->size != 0;
-}
-
-static inline unsigned nx_search_block(const nx_block *block, const nx_table *table, const void *keys, size_t i,
-                                       nx_found *found) {
-  nx_key key = nx_key_at(keys, block->start + i);
-  if (nx_peek(table, &key, block->guess[i], found) == NX_PRESENT) return NX_PRESENT;
-  return nx_search(table, &key, block->hash[i], found);
-}
-
-/* Without a pin: the key was compared within one incarnation if the word is still the same after the comparison. */
-static inline unsigned nx_glance(const nx_block *block, const nx_table *table, const void *keys, size_t i) {
-  nx_found found;
-  unsigned presence = nx_search_block(block, table, keys, i, &found);
-  if (presence != NX_PRESENT) return presence;
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  return NX_LOAD(&table->hot[found.bucket].generation) == found.generation ? NX_PRESENT : NX_BEING_EVICTED;
-}
-
 int64_t nx_lookup(nx_reader *reader, const void *keys, size_t n) {
   int code = nx_gate(reader);
   if (code != NX_OK) return code;
-  nx_block block;
-  for (block.start = block.size = 0; nx_next_block(&block, &reader->table, keys, n);)
-    for (size_t i = 0; i < block.size; i++)
-      if (nx_glance(&block, &reader->table, keys, i) != NX_PRESENT) return (int64_t)(block.start + i);
+  nx_walk walk;
+  nx_walk_open(&walk, &reader->table, keys, n);
+  for (const nx_block *block; (block = nx_walk_next(&walk)) != NULL;)
+    for (size_t i = 0; i < block->size; i++)
+      if (nx_glance(block, &reader->table, keys, i) != NX_PRESENT) return (int64_t)(block->start + i);
   return (int64_t)n;
 }
 
 int nx_status(nx_reader *reader, const void *keys, size_t n, uint8_t *presence) {
   int code = nx_gate(reader);
   if (code != NX_OK) return code;
-  nx_block block;
-  for (block.start = block.size = 0; nx_next_block(&block, &reader->table, keys, n);)
-    for (size_t i = 0; i < block.size; i++)
-      presence[block.start + i] = (uint8_t)nx_glance(&block, &reader->table, keys, i);
+  nx_walk walk;
+  nx_walk_open(&walk, &reader->table, keys, n);
+  for (const nx_block *block; (block = nx_walk_next(&walk)) != NULL;)
+    for (size_t i = 0; i < block->size; i++)
+      presence[block->start + i] = (uint8_t)nx_glance(block, &reader->table, keys, i);
   return NX_OK;
 }
 
@@ -251,11 +135,10 @@ static void nx_unlock(uint32_t *lock) { NX_STORE_RELEASE(lock, 0u); }
 
 /* R2: the fields are worth nothing until R5 has seen the same generation. */
 static inline void nx_copy_hot(const nx_hot *hot, const nx_found *found, nx_handle *handle) {
-  handle->offset = NX_LOAD(&hot->offset);
+  handle->offset = 64ull * NX_LOAD(&hot->place);
   handle->segment = NX_LOAD(&hot->segment);
   handle->length = NX_LOAD(&hot->length);
   handle->tokens = NX_LOAD(&hot->tokens);
-  handle->arena = NX_LOAD(&hot->arena);
   handle->bucket = (uint32_t)found->bucket;
   handle->generation = found->generation;
 }
@@ -264,8 +147,11 @@ static inline bool nx_stands(const nx_table *table, const nx_handle *handle) {
   return NX_LOAD(&table->hot[handle->bucket].generation) == handle->generation;
 }
 
-static inline void nx_mark(uint8_t *touch, uint32_t bucket) {
-  if (touch != NULL && NX_LOAD(&touch[bucket]) == 0) NX_STORE(&touch[bucket], 1); /* a set byte keeps its line shared */
+/* A bit that is set already costs no write, so its line stays in every client's cache. */
+static inline void nx_mark(uint64_t *touch, uint32_t bucket) {
+  uint64_t bit = 1ull << (bucket % 64);
+  if (touch == NULL || (NX_LOAD(&touch[bucket / 64]) & bit) != 0) return;
+  __atomic_fetch_or(&touch[bucket / 64], bit, __ATOMIC_RELAXED);
 }
 
 /* R3 to R5 for up to NX_BLOCK handles under one fence; gives the leading ones that hold, or NX_E_PINS_FULL. */
@@ -279,6 +165,7 @@ static int64_t nx_pin_block(nx_reader *reader, nx_handle *handles, uint32_t n) {
   if (!room) return NX_E_PINS_FULL;
   for (uint32_t i = 0; i < n; i++) {
     handles[i].pin = places[i];
+    handles[i].attachment = reader->attachment;
     NX_STORE_RELEASE(&hand->pool.words[places[i]], nx_pin_word(handles[i].bucket, handles[i].generation));
   }
   NX_READER_FENCE();
@@ -295,13 +182,13 @@ static int64_t nx_pin_block(nx_reader *reader, nx_handle *handles, uint32_t n) {
 static inline void nx_count(uint64_t *counter, uint64_t by) { NX_STORE(counter, NX_LOAD(counter) + by); }
 
 /* R1 and R2 for a block; gives the leading LIVE ones. */
-static inline uint32_t nx_find_block(const nx_block *block, const nx_table *table, const uint8_t *touch,
+static inline uint32_t nx_find_block(const nx_block *block, const nx_table *table, const uint64_t *touch,
                                      const void *keys, nx_handle *handles) {
   uint32_t i = 0;
   for (nx_found found; i < block->size; i++) {
     if (nx_search_block(block, table, keys, i, &found) != NX_PRESENT) break;
     nx_copy_hot(&table->hot[found.bucket], &found, &handles[i]);
-    if (touch != NULL) __builtin_prefetch(&touch[found.bucket], 1);
+    if (touch != NULL) __builtin_prefetch(&touch[found.bucket / 64], 1);
   }
   return i;
 }
@@ -310,11 +197,11 @@ int64_t nx_pin(nx_reader *reader, const void *keys, size_t n, nx_handle *handles
   int code = nx_gate(reader);
   if (code != NX_OK) return code;
   nx_pin_header *counts = reader->hand->pool.header;
-  nx_block block;
+  nx_walk walk;
   size_t pinned = 0;
-  block.start = block.size = 0;
-  while (pinned == block.start + block.size && nx_next_block(&block, &reader->table, keys, n)) {
-    uint32_t live = nx_find_block(&block, &reader->table, reader->touch, keys, handles + pinned);
+  nx_walk_open(&walk, &reader->table, keys, n);
+  for (const nx_block *block; (block = nx_walk_next(&walk)) != NULL && pinned == block->start;) {
+    uint32_t live = nx_find_block(block, &reader->table, reader->touch, keys, handles + pinned);
     int64_t held = nx_pin_block(reader, handles + pinned, live);
     if (held < 0) {
       nx_unpin(reader, handles, pinned);
@@ -330,7 +217,7 @@ int64_t nx_pin(nx_reader *reader, const void *keys, size_t n, nx_handle *handles
 
 static bool nx_is_pinned(const nx_reader *reader, const nx_handle *handle) {
   const nx_pin_pool *pool = &reader->hand->pool;
-  return handle->pin < pool->capacity && handle->bucket < reader->table.bucket_count &&
+  return handle->attachment == reader->attachment && handle->pin < pool->capacity && handle->bucket < reader->table.bucket_count &&
          NX_LOAD(&pool->words[handle->pin]) == nx_pin_word(handle->bucket, handle->generation);
 }
 

@@ -37,9 +37,9 @@ static int nx_claims_open(nx_writer *writer, nx_claims *claims, nx_recovery *rep
 static bool nx_claim(const nx_table *table, nx_claims *claims, const nx_hot *hot) {
   uint32_t number = hot->segment % table->directory_capacity;
   const nx_segment_row *row = &table->directory[number];
-  if (row->state != 1 || row->segment != hot->segment || row->arena != hot->arena) return false;
-  uint64_t slot = hot->offset / row->slot_bytes;
-  if (hot->offset % row->slot_bytes != 0 || slot >= row->slot_count || hot->length > row->slot_bytes) return false;
+  if (row->state != 1 || row->segment != hot->segment) return false;
+  uint64_t offset = 64ull * hot->place, slot = offset / row->slot_bytes;
+  if (offset % row->slot_bytes != 0 || slot >= row->slot_count || hot->length > row->slot_bytes) return false;
   uint8_t mask = (uint8_t)(1u << (slot % 8)), *byte = &claims->slots[number][slot / 8];
   bool taken = (*byte & mask) != 0;
   *byte |= mask;
@@ -51,32 +51,29 @@ static bool nx_whole(const nx_table *table, uint64_t bucket) {
   return table->cold[bucket].seal == nx_entry_seal(NX_INCARNATION(hot->generation), hot, &table->cold[bucket]);
 }
 
-/* Would a reader that looks for this key come to this bucket? */
-static bool nx_reachable(const nx_table *table, uint64_t bucket) {
-  const nx_hot *hot = &table->hot[bucket];
-  nx_key key = nx_key_of(hot->key);
-  uint64_t at = nx_home(nx_hash(&key), table->bucket_count);
-  for (uint32_t i = 0; i < table->probe_limit; i++, at = nx_next(table, at)) {
-    if (at == bucket) return true;
-    unsigned state = NX_STATE(table->hot[at].generation);
-    if (state == NX_EMPTY || ((state == NX_LIVE || state == NX_WRITING) && nx_same_key(&table->hot[at], &key))) return false;
-  }
+/* A second LIVE or WRITING entry of the same key: readers may find either, so one must go. */
+static bool nx_doubled(const nx_table *table, uint64_t bucket, uint64_t home, uint64_t hops) {
+  for (; hops != 0; hops &= hops - 1)
+    if (nx_owns(table, nx_hop(table, home, (unsigned)__builtin_ctzll(hops)), table->hot[bucket].key)) return true;
   return false;
 }
 
-/* A RETIRING entry need not be found by its key, only by its pins. */
-static bool nx_keeps(const nx_table *table, nx_claims *claims, uint64_t bucket) {
-  if (!nx_whole(table, bucket)) return false;
-  if (NX_STATE(table->hot[bucket].generation) != NX_RETIRING && !nx_reachable(table, bucket)) return false;
-  return nx_claim(table, claims, &table->hot[bucket]);
+/* `hops` collects what the entries themselves say; the hops in the table are believed by nobody here. */
+static bool nx_keeps(const nx_table *table, nx_claims *claims, uint64_t *hops, uint64_t bucket) {
+  uint64_t home, bit;
+  if (!nx_whole(table, bucket) || !nx_hop_bit(table, bucket, &home, &bit)) return false;
+  if (NX_STATE(table->hot[bucket].generation) != NX_RETIRING && nx_doubled(table, bucket, home, hops[home])) return false;
+  if (!nx_claim(table, claims, &table->hot[bucket])) return false;
+  hops[home] |= bit;
+  return true;
 }
 
-static void nx_sweep(nx_table *table, nx_claims *claims, nx_recovery *report) {
+static void nx_sweep(nx_table *table, nx_claims *claims, uint64_t *hops, nx_recovery *report) {
   for (uint64_t bucket = 0; bucket < table->bucket_count; bucket++) {
     unsigned state = NX_STATE(table->hot[bucket].generation);
-    if (state == NX_EMPTY || state == NX_TOMB) continue;
-    if (state > NX_TOMB || !nx_keeps(table, claims, bucket)) {
-      nx_turn(table, bucket, NX_TOMB);
+    if (state == NX_EMPTY) continue;
+    if (!nx_keeps(table, claims, hops, bucket)) {
+      nx_turn(table, bucket, NX_EMPTY);
       report->torn++;
       continue;
     }
@@ -84,41 +81,25 @@ static void nx_sweep(nx_table *table, nx_claims *claims, nx_recovery *report) {
     report->retiring += state == NX_RETIRING;
     report->writing += state == NX_WRITING;
   }
-}
-
-/* Also where nothing was dropped: the daemon may have died between a word and its tag. */
-static void nx_mend_tags(nx_table *table) {
-  for (uint64_t bucket = 0; bucket < table->bucket_count; bucket++) {
-    nx_key key = nx_key_of(table->hot[bucket].key);
-    bool empty = NX_STATE(table->hot[bucket].generation) == NX_EMPTY;
-    nx_set_tag(table, bucket, empty ? 0 : nx_tag(nx_hash(&key)));
-  }
-}
-
-/* Backwards, so that one pass cleans whole runs of tombs; the second time round, for the run across the end. */
-static void nx_clean_tombs(nx_table *table, nx_recovery *report) {
-  for (uint64_t i = 2 * table->bucket_count; i-- > 0;) {
-    uint64_t bucket = i % table->bucket_count;
-    if (NX_STATE(table->hot[bucket].generation) != NX_TOMB) continue;
-    if (NX_STATE(table->hot[nx_next(table, bucket)].generation) == NX_EMPTY) nx_empty(table, bucket);
-    else report->tombs += i < table->bucket_count;
-  }
+  for (uint64_t bucket = 0; bucket < table->bucket_count; bucket++)
+    if (table->hot[bucket].hops != hops[bucket]) NX_STORE(&table->hot[bucket].hops, hops[bucket]);
 }
 
 int nx_recover(nx_writer *writer, nx_recovery *report) {
   nx_claims claims;
   nx_table *table = &writer->table;
+  uint64_t *hops = calloc(table->bucket_count, sizeof *hops);
   *report = (nx_recovery){0};
   int code = nx_claims_open(writer, &claims, report);
+  if (code == NX_OK && hops == NULL) code = NX_E_SYSTEM;
   if (code == NX_OK) {
-    nx_sweep(table, &claims, report);
-    nx_clean_tombs(table, report);
-    nx_mend_tags(table);
+    nx_sweep(table, &claims, hops, report);
     NX_STORE(&table->header->occupied, report->live + report->retiring + report->writing);
     NX_STORE(&table->header->live, report->live);
     NX_STORE(&table->header->torn_dropped, table->header->torn_dropped + report->torn);
   }
   nx_claims_close(table, &claims);
+  free(hops);
   return code;
 }
 

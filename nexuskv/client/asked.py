@@ -1,0 +1,118 @@
+"""Hits that are asked of the daemon: to compare with those from shared memory, and to find faults.
+
+Owns the splitting of long calls into messages, and the numbers under which the daemon knows the pins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+from nexuskv import contract
+from nexuskv.client.hit import Hit, Keys
+from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
+from nexuskv.contract import Descriptor
+from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
+from nexuskv.native.rows import Extent, Page
+from nexuskv.protocol import messages as m
+
+
+class AskedPins:
+    """What one or several `Pin` requests granted; answers like the C core's `Pins`."""
+
+    def __init__(self, session: Session, descriptor: Descriptor) -> None:
+        self._session = session
+        self._segments = session.readable[session.arena(descriptor)]
+        self._length = descriptor.page_bytes
+        self._tokens = descriptor.page_tokens
+        self._hits: list[int] = []
+        self._handles: list[int] = []
+        self.closed = False
+
+    def add(self, granted: m.Pinned) -> None:
+        """Takes over one more grant; its pages follow those that are there."""
+        if granted.hit:
+            self._hits.append(granted.hit)
+            self._handles += granted.handles
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def __getitem__(self, index: int, /) -> Page:
+        """Segment, offset, length and tokens of one page. Raises IndexError; Closed after `release`."""
+        if self.closed:
+            raise Closed("this hit is closed, its pages may hold something else by now: match again")
+        return *self._extent(self._handles[index]), self._tokens
+
+    def extents(self) -> list[Extent]:
+        """Segment, offset and length of each page."""
+        return [self._extent(handle) for handle in self._handles]
+
+    def release(self) -> None:
+        """Ends the pins; also right when the daemon is gone, since they went with it."""
+        hits, self._hits, self._handles = self._hits, [], []
+        self.closed = True
+        if not hits or not self._session.alive:
+            return
+        try:
+            self._session.tell(m.Release(0, hits))
+        except Disconnected:
+            return
+        except DeadlineExceeded:
+            self._session.orphan(m.Release(0, hits))
+
+    def __del__(self) -> None:
+        if self._hits and self._session.alive:
+            self._session.orphan(m.Release(0, self._hits))
+            warnings.warn("a hit was dropped without close(): use it in a with", ResourceWarning, 2, self)
+
+    def _extent(self, handle: int) -> Extent:
+        segment = handle >> SLOT_BITS
+        return segment, (handle & SLOT_MASK) * self._segments[segment].slot_bytes, self._length
+
+
+class AskedWay:
+    """One descriptor's pages in one session; `segments` are those of its arena that are mapped."""
+
+    def __init__(self, session: Session, descriptor: Descriptor) -> None:
+        self.session = session
+        self.descriptor = descriptor
+        self._arena = session.arena(descriptor)
+        self.segments = session.readable[self._arena]
+
+    def match(self, keys: Keys) -> Hit:
+        """Pins the longest restorable boundary. Raises Disconnected, DeadlineExceeded."""
+        if len(keys) > m.MAX_KEYS:
+            return self._match_long(keys)
+        pins = AskedPins(self.session, self.descriptor)
+        granted = self._pin(keys, whole=False)
+        pins.add(granted)
+        return Hit(self, keys, granted.start, pins)
+
+    def boundary(self, keys: Keys) -> int:
+        """The boundary that `match` would find, in pages. Raises Disconnected, DeadlineExceeded."""
+        if len(keys) > m.MAX_KEYS:
+            return self._usable(keys).stop
+        request = m.Measure(self.session.number(), self._arena, list(keys))
+        return self.session.call(request, m.Measured).stop
+
+    def _usable(self, keys: Keys) -> range:
+        found = b"".join(answer.states for answer in self.session.find(self.descriptor, keys))
+        present = [state == m.PRESENT for state in found]
+        return contract.usable(self.descriptor.reuse, present, self.descriptor.page_tokens)
+
+    def _match_long(self, keys: Keys) -> Hit:
+        """More keys than a message takes: look first, then pin just those; what went meanwhile is looked for anew."""
+        while True:
+            chosen = self._usable(keys)
+            pins = AskedPins(self.session, self.descriptor)
+            with contextlib.ExitStack() as undo:
+                undo.callback(pins.release)
+                for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
+                    pins.add(self._pin(keys[at : min(at + m.MAX_KEYS, chosen.stop)], whole=True))
+                if len(pins) == len(chosen):
+                    undo.pop_all()
+                    return Hit(self, keys, chosen.start, pins)
+
+    def _pin(self, keys: Keys, *, whole: bool) -> m.Pinned:
+        return self.session.call(m.Pin(self.session.number(), self._arena, list(keys), whole), m.Pinned)
