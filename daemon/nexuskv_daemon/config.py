@@ -18,7 +18,7 @@ from nexuskv_daemon.index import Sizes
 SMALLEST_SEGMENT = 64 << 20
 SEGMENTS_A_BUDGET = 64
 BYTES_AN_ENTRY = 16 << 10
-FEWEST_ENTRIES, MOST_ENTRIES = 4096, 4 << 20
+FEWEST_ENTRIES, MOST_ENTRIES = 16_384, 4 << 20
 """An entry takes about 260 bytes of shared memory, on top of the budget: 1.6 % of it at most."""
 FEWEST_SEGMENTS = 256
 

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from nexuskv.contract import Descriptor
 from nexuskv.errors import ArenaFull, BadRequest, StartupError
 from nexuskv.native import EXISTS, FullError, LayoutError, Writer, format_index, index_bytes
 from nexuskv.native.rows import Record
@@ -43,8 +44,8 @@ class Era:
     boot_epoch: int
 
 
-Announce = Callable[[Arena], None]
-"""Notes a new arena where a daemon that takes over will find it."""
+Announce = Callable[[Arena, Descriptor], None]
+"""Notes a descriptor, and with it perhaps a new arena, where a daemon that takes over will find it."""
 
 
 class TenantIndex:
@@ -116,6 +117,15 @@ class TenantIndex:
             key, _, segment, *_ = self.writer.read(bucket)
             yield segment, key
 
+    def admits(self, segment: int) -> bool:
+        # Tried, because only the C core knows which numbers share a row.
+        try:
+            self.writer.add_segment(segment, 0, 1, 64, 64, 64, bytes(32))
+        except FullError:
+            return False
+        self.writer.remove_segment(segment)
+        return True
+
     def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
         digest = arena.descriptor.digest
         try:
@@ -143,7 +153,7 @@ class TenantIndex:
     # -- what the shells call ------------------------------------------------------------------------------------
 
     def descriptors(self, session: int) -> list[int]:
-        """Index (read-only), touch and pin object, in the order of the notice that carries them."""
+        """Index (read-only), touch and pin object, in the order of the reply that carries them."""
         client = self.sessions[session].client
         assert client is not None
         return [self._reader, self._touch, client]
@@ -176,9 +186,9 @@ class TenantIndex:
         return gone
 
     @property
-    def orphans(self) -> bool:
-        """Whether there are sessions without a connection whose clients still live."""
-        return bool(self._orphans or self._gone)
+    def orphans(self) -> set[int]:
+        """Sessions without a connection whose clients still lived when last looked at."""
+        return {each.session for each in self._orphans}
 
     def _sweep(self) -> None:
         for each in [each for each in self._orphans if not each.held]:
@@ -222,15 +232,32 @@ def create(
     return made
 
 
-def take_over(namespace: Namespace, number: int, era: Era, sizes: Sizes, announce: Announce) -> TenantIndex:
+def take_over(
+    namespace: Namespace, number: int, tenant: str, era: Era, sizes: Sizes, announce: Announce
+) -> TenantIndex:
     """Opens the objects of an earlier daemon; `recover` cleans them. Raises StartupError with what to do."""
     try:
-        return TenantIndex(namespace, number, era, sizes, announce)
-    except (LayoutError, ArenaFull) as error:
-        raise StartupError(
-            f"the shared index left by an earlier daemon cannot be taken over ({error}): start the release that made "
-            "it once more and stop it, or start with --fresh, which drops what is cached"
-        ) from error
+        found = TenantIndex(namespace, number, era, sizes, announce)
+    except (LayoutError, ArenaFull, OSError) as error:
+        raise _useless(str(error)) from error
+    if found.writer.moved or (found.writer.instance, found.writer.tenant) != (era.instance[:63], tenant[:63]):
+        raise _useless("it is another tenant's, or given up")
+    return found
+
+
+def _useless(why: str) -> StartupError:
+    return StartupError(
+        f"the shared index left by an earlier daemon cannot be taken over ({why}): start the release that made it once "
+        "more and stop it, or start with --fresh, which drops what is cached"
+    )
+
+
+def give_up(namespace: Namespace, number: int) -> None:
+    """Tells the clients of an index that is to be removed to look elsewhere, if it can be read."""
+    with contextlib.suppress(LayoutError, ArenaFull, OSError), contextlib.ExitStack() as stack:
+        descriptor = namespace.open(INDEX, number, writable=True)
+        stack.callback(os.close, descriptor)
+        Writer(descriptor, -1).set_moved()
 
 
 def _record(arena: Arena, entry: Entry, owner: int) -> Record:

@@ -1,11 +1,16 @@
 """What a daemon must know to take over the objects of an earlier one, and cannot read in them.
 
-Owns one small file beside the objects: tenants by the number in their objects' names, and the descriptors of arenas. It
-is replaced whole, so a daemon that dies while writing leaves the old one.
+Owns one small file beside the objects: tenants by the number in their objects' names, the descriptors of arenas, and how
+far segment numbers are used up. It is replaced whole, so a daemon that dies while writing leaves the old one.
+
+    +--------+----------------------+
+    | digest | msgpack of a Journal |    digest: BLAKE2b-128 of the rest
+    +--------+----------------------+
 """
 
 import contextlib
 import os
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -13,10 +18,11 @@ import msgspec
 from nexuskv.errors import StartupError
 
 VERSION = 1
+DIGEST_BYTES = 16
 
 
 class ArenaLine(msgspec.Struct, array_like=True):
-    """One arena: `descriptor` in canonical msgpack."""
+    """A descriptor, in canonical msgpack, and the arena that serves it; several of one form share an arena."""
 
     number: int
     tenant: str
@@ -24,11 +30,16 @@ class ArenaLine(msgspec.Struct, array_like=True):
 
 
 class Journal(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything; lists only grow."""
+    """Everything; lists only grow. Segments up to number `segments` may have been made."""
 
     version: int = VERSION
     tenants: dict[str, int] = {}
     arenas: list[ArenaLine] = []
+    segments: int = 0
+
+
+class _Version(msgspec.Struct):
+    version: int
 
 
 def read(path: Path) -> Journal | None:
@@ -37,27 +48,35 @@ def read(path: Path) -> Journal | None:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
+    noted = data[DIGEST_BYTES:]
     try:
-        journal = msgspec.msgpack.decode(data, type=Journal)
+        if _digest(noted) != data[:DIGEST_BYTES]:
+            raise msgspec.DecodeError("its digest is wrong")
+        version = msgspec.msgpack.decode(noted, type=_Version).version
+        if version == VERSION:
+            return msgspec.msgpack.decode(noted, type=Journal)
     except msgspec.DecodeError as error:
         raise StartupError(
             f"{path} is damaged ({error}): start with --fresh, which drops what is cached"
         ) from error
-    if journal.version != VERSION:
-        raise StartupError(
-            f"{path} was written by another release (version {journal.version}, this one writes {VERSION}): start that "
-            "release once more and stop it, or start with --fresh, which drops what is cached"
-        )
-    return journal
+    raise StartupError(
+        f"{path} was written by another release (version {version}, this one writes {VERSION}): start that release once "
+        "more and stop it, or start with --fresh, which drops what is cached"
+    )
 
 
 def write(path: Path, journal: Journal) -> None:
-    """Replaces the journal."""
+    """Replaces the journal. Raises OSError."""
     fresh = path.with_name(f"{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    noted = msgspec.msgpack.encode(journal)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.msgpack.encode(journal))
+        file.write(_digest(noted) + noted)
     fresh.replace(path)
+
+
+def _digest(noted: bytes) -> bytes:
+    return blake2b(noted, digest_size=DIGEST_BYTES).digest()
 
 
 def remove(path: Path) -> None:

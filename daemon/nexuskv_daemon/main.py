@@ -92,8 +92,6 @@ def _known(chosen: Config) -> Journal | None:
     known = None if chosen.fresh else journal.read(namespace.journal)
     if known is None:
         recovery.discard(namespace)
-    else:
-        recovery.discard_unknown(namespace, known)
     return known
 
 
@@ -113,7 +111,7 @@ def _assemble(
     if known is not None:
         restored = recovery.take_over(namespace, known, store, objects, publications)
         first_session = recovery.next_session(namespace, restored)
-        engine.inherit(restored.writing)
+        engine.inherit(restored.writing, publications.orphans)
         log.info("took over %d pages", restored.pages)
     shells = Shells(objects, publications, worker, listener)
     server = Server(engine, shells, frozenset({0, os.geteuid()}), first_session)

@@ -3,12 +3,20 @@
 Owns which tenant has which objects. Knows nothing of entries: those are each index's affair.
 """
 
+from typing import Any
+
+import msgspec
+
 from nexuskv import contract
+from nexuskv.errors import ArenaFull
 from nexuskv_daemon import index, journal
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.index import Era, Sizes, TenantIndex
 from nexuskv_daemon.journal import ArenaLine, Journal
 from nexuskv_daemon.shm import Namespace
+
+NUMBERS_AT_ONCE = 64
+"""Segment numbers set aside in the journal with one write."""
 
 
 class Publications:
@@ -22,7 +30,7 @@ class Publications:
         self._journal = known or Journal()
         self.tenants: dict[str, TenantIndex] = {}
         for tenant, number in self._journal.tenants.items():
-            self.tenants[tenant] = index.take_over(namespace, number, era, sizes, self._announce)
+            self.tenants[tenant] = index.take_over(namespace, number, tenant, era, sizes, self._announce)
 
     def __call__(self, tenant: str) -> TenantIndex:
         """The publication of a tenant, made on first use. Raises ArenaFull."""
@@ -30,17 +38,25 @@ class Publications:
         if found is None:
             number = max(self._journal.tenants.values(), default=0) + 1
             found = index.create(self._namespace, number, tenant, self._era, self._sizes, self._announce)
+            try:
+                self._note(tenants={**self._journal.tenants, tenant: number})
+            except ArenaFull:
+                found.close(keep=False)
+                raise
             self.tenants[tenant] = found
-            self._journal.tenants[tenant] = number
-            journal.write(self._namespace.journal, self._journal)
         return found
 
+    def planned(self, segment: int) -> None:
+        """A segment is about to be made: its number must not come again. Raises ArenaFull."""
+        if segment > self._journal.segments:
+            self._note(segments=segment + NUMBERS_AT_ONCE)
+
     def descriptors(self, session: int) -> list[int]:
-        """What an `Attach` notice to a session carries."""
+        """What the reply to a session's `Attach` carries."""
         return self._of(session).descriptors(session)
 
     def handed_over(self, session: int) -> None:
-        """A session's `Attach` notice was sent."""
+        """The reply to a session's `Attach` was sent."""
         self._of(session).handed_over(session)
 
     @property
@@ -48,21 +64,33 @@ class Publications:
         """Whether sessions without a connection still hold pins, so that `sweep` has something to find."""
         return any(tenant.orphans for tenant in self.tenants.values())
 
+    @property
+    def orphans(self) -> set[int]:
+        """Sessions without a connection whose clients still live."""
+        return {session for tenant in self.tenants.values() for session in tenant.orphans}
+
     def sweep(self) -> set[int]:
         """Removes pin objects whose clients are gone. Returns all sessions that went since the last call."""
         return {session for tenant in self.tenants.values() for session in tenant.gone()}
 
     def close(self, *, keep: bool) -> None:
-        """Lets go of all objects; without `keep` removes them and the journal."""
-        for tenant in self.tenants.values():
-            tenant.close(keep=keep)
+        """Lets go of all objects; without `keep` removes them, and the journal first: half of them are of no use."""
         if not keep:
             journal.remove(self._namespace.journal)
+        for tenant in self.tenants.values():
+            tenant.close(keep=keep)
 
     def _of(self, session: int) -> TenantIndex:
         return next(tenant for tenant in self.tenants.values() if session in tenant.sessions)
 
-    def _announce(self, arena: Arena) -> None:
-        line = ArenaLine(arena.number, arena.tenant, contract.encode(arena.descriptor))
-        self._journal.arenas.append(line)
-        journal.write(self._namespace.journal, self._journal)
+    def _announce(self, arena: Arena, descriptor: contract.Descriptor) -> None:
+        line = ArenaLine(arena.number, arena.tenant, contract.encode(descriptor))
+        self._note(arenas=[*self._journal.arenas, line])
+
+    def _note(self, **changed: Any) -> None:
+        noted = msgspec.structs.replace(self._journal, **changed)
+        try:
+            journal.write(self._namespace.journal, noted)
+        except OSError as error:
+            raise ArenaFull(f"cannot write {self._namespace.journal}: {error.strerror}") from error
+        self._journal = noted

@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterator
 
 from nexuskv import contract
-from nexuskv.errors import ArenaFull, StartupError
+from nexuskv.errors import ArenaFull, DescriptorError, StartupError
 from nexuskv.native import LayoutError
-from nexuskv_daemon import journal, pins
+from nexuskv_daemon import index, journal, pins
 from nexuskv_daemon.arenas import DATA, SegmentObjects
 from nexuskv_daemon.core.memory import SegmentRecord
 from nexuskv_daemon.core.restore import Record, Restored, restore
 from nexuskv_daemon.core.store import Store
 from nexuskv_daemon.index import INDEX, TOUCH, TenantIndex
-from nexuskv_daemon.journal import Journal
+from nexuskv_daemon.journal import ArenaLine, Journal
 from nexuskv_daemon.pins import PINS
 from nexuskv_daemon.publications import Publications
 from nexuskv_daemon.shm import Namespace
@@ -28,13 +28,15 @@ CHUNK = 65_536
 
 def discard(namespace: Namespace) -> None:
     """Removes every object of this instance. The caller holds its lock, so none belongs to a live daemon."""
+    journal.remove(namespace.journal)
+    for number in namespace.there(INDEX):
+        index.give_up(namespace, number)
     for kind in (DATA, INDEX, TOUCH, PINS):
         for number in namespace.there(kind):
             namespace.remove(kind, number)
-    journal.remove(namespace.journal)
 
 
-def discard_unknown(namespace: Namespace, known: Journal) -> None:
+def _discard_unknown(namespace: Namespace, known: Journal) -> None:
     """Removes indexes that a daemon was making when it died: no journal names them."""
     for kind in (INDEX, TOUCH):
         for number in set(namespace.there(kind)) - set(known.tenants.values()):
@@ -47,33 +49,60 @@ def take_over(
 ) -> Restored:
     """Fills the store from the objects of an earlier daemon. Raises StartupError with what to do."""
     for line in known.arenas:
-        store.restore_arena(line.number, line.tenant, contract.decode(line.descriptor))
-    for tenant in publications.tenants.values():
-        _take_segments(namespace, tenant, store, objects)
+        store.restore_arena(line.number, line.tenant, _descriptor(line))
+    lost = [
+        (tenant, _take_segments(namespace, tenant, store, objects))
+        for tenant in publications.tenants.values()
+    ]
+    store.memory.resume(known.segments)
+    for tenant, segments in lost:  # up to here nothing was changed, so a refusal leaves everything as it was
+        _recover(tenant, segments)
+    _discard_unknown(namespace, known)
     _discard_segments(namespace, store)
     _take_pins(namespace, publications)
     records = (record for tenant in publications.tenants.values() for record in _records(tenant))
     restored = restore(store.arenas, store.memory, records)
     store.resume(restored.tick)
+    store.fit()
     return restored
+
+
+def _descriptor(line: ArenaLine) -> contract.Descriptor:
+    try:
+        return contract.decode(line.descriptor)
+    except DescriptorError as error:
+        raise StartupError(
+            f"arena {line.number} has a descriptor of another release ({error}): start that release once more and stop it, "
+            "or start with --fresh, which drops what is cached"
+        ) from error
 
 
 def next_session(namespace: Namespace, restored: Restored) -> int:
     """A session number that no object or entry of the earlier daemon bears."""
-    return max([0, *namespace.there(PINS), *(session for session, _ in restored.writing)]) + 1
+    return max([0, *namespace.there(PINS), *restored.writing]) + 1
 
 
-def _take_segments(namespace: Namespace, tenant: TenantIndex, store: Store, objects: SegmentObjects) -> None:
+def _take_segments(
+    namespace: Namespace, tenant: TenantIndex, store: Store, objects: SegmentObjects
+) -> list[int]:
+    """Opens the segments of a tenant. Returns those that are lost."""
     there = set(namespace.there(DATA))
+    lost: list[int] = []
     for segment, arena, slots, slot_bytes, _, nbytes, digest in tenant.writer.segments():
         known = store.arenas.get(arena)
         fits = known is not None and known.slot_bytes == slot_bytes and known.descriptor.digest == digest
         if segment not in there or known is None or not fits:
-            log.warning("segment %d is lost, and the pages in it", segment)
-            tenant.writer.remove_segment(segment)
+            lost.append(segment)
             continue
         _open(objects, segment, nbytes)
         store.memory.restore(SegmentRecord(segment, known, slots, nbytes))
+    return lost
+
+
+def _recover(tenant: TenantIndex, lost: list[int]) -> None:
+    for segment in lost:
+        log.warning("segment %d is lost, and the pages in it", segment)
+        tenant.writer.remove_segment(segment)
     tenant.recover()
 
 

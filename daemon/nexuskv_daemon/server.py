@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from nexuskv.errors import ArenaFull
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attach, Notice, Reply, Segments
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Notice, Reply, Segments
 from nexuskv_daemon.arenas import SegmentObjects
 from nexuskv_daemon.connection import Connection
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.engine import Engine
+from nexuskv_daemon.core.memory import SegmentRecord
 from nexuskv_daemon.listener import Listener
 from nexuskv_daemon.publications import Publications
 from nexuskv_daemon.worker import Worker
@@ -26,7 +27,7 @@ from nexuskv_daemon.worker import Worker
 log = logging.getLogger(__name__)
 ACCEPTS_AT_ONCE = 64
 MESSAGES_AT_ONCE = 16
-SWEEP_SECONDS = 1.0
+SWEEP_SECONDS = 0.2
 """How often to look whether clients that lost their connection are gone; only while there are such."""
 
 
@@ -157,7 +158,7 @@ class Server:
             if type(effect) is Send:
                 self._send(effect.session, effect.message)
             elif type(effect) is MakeSegment:
-                self._worker.make(effect.record.number, effect.record.nbytes)
+                self._make(effect.record)
             elif type(effect) is DropSegment:
                 self._objects.drop(effect.record.number)
             elif type(effect) is Close:
@@ -165,6 +166,14 @@ class Server:
             elif type(effect) is Stop:
                 self.keep = True
                 self.stop()
+
+    def _make(self, record: SegmentRecord) -> None:
+        try:
+            self._publications.planned(record.number)
+        except ArenaFull as error:
+            self._perform(self._engine.segment_failed(record.number, str(error), time.monotonic()))
+        else:
+            self._worker.make(record.number, record.nbytes)
 
     def _send(self, number: int, message: Reply | Notice) -> None:
         connection = self._sessions.get(number)
@@ -177,13 +186,13 @@ class Server:
             log.debug("session %d: %s", number, error)
             self._end(connection)
             return
-        if type(message) is Attach:
+        if type(message) is Attached:
             self._publications.handed_over(number)
         if not sent:
             self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
 
     def _descriptors(self, message: Reply | Notice) -> Sequence[int]:
-        if type(message) is Attach:
+        if type(message) is Attached:
             return self._publications.descriptors(message.session)
         if type(message) is not Segments:
             return ()
@@ -213,6 +222,7 @@ class Server:
         self._epoll.unregister(connection.sock.fileno())
         connection.close()
         self._engine.disconnect(connection.number)
+        self._engine.abandoned(self._publications.sweep())
 
     def _collect(self) -> None:
         for number, made in self._worker.outcomes():

@@ -16,7 +16,7 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
-from nexuskv.errors import Disconnected
+from nexuskv.errors import BadRequest, Disconnected
 from nexuskv.native import Moved
 from nexuskv.protocol import messages as m
 
@@ -63,19 +63,24 @@ class Cache:
             way = self._way
             return (way if way.session.alive else self._choose()).match(keys)
         except Moved:  # this daemon's successor started afresh
-            self._way.session.close()
+            way.session.close()
         except Disconnected:  # it was asked, and is gone or was restarted
             pass
+        except ValueError as error:
+            raise _no_key(error) from error
         return self._choose().match(keys)
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
+        way = self._choose()
         try:
-            return self._choose().boundary(keys)
+            return way.boundary(keys)
         except Moved:
-            self._way.session.close()
+            way.session.close()
         except Disconnected:
             pass
+        except ValueError as error:
+            raise _no_key(error) from error
         return self._choose().boundary(keys)
 
     def status(self, keys: Keys) -> list[PageStatus]:
@@ -124,6 +129,10 @@ class Cache:
 def _way(session: Session, descriptor: contract.Descriptor) -> Way:
     session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
     return AskedWay(session, descriptor) if session.reader is None else SharedWay(session, descriptor)
+
+
+def _no_key(error: ValueError) -> BadRequest:
+    return BadRequest(f"{error}: compute keys with the cache that they are for")
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

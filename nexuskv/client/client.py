@@ -6,8 +6,11 @@ Owns the choice of the daemon. Sessions and their renewal are the keeper's, page
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from nexuskv.client.cache import Cache
 from nexuskv.client.keeper import SessionKeeper
+from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest
 from nexuskv.ipc import address as addresses
@@ -56,7 +59,7 @@ class Client:
 
     def stats(self) -> m.Stats:
         """The daemon's figures: of all tenants for its operator, else of the own one."""
-        return self._keeper.use(lambda session: session.call(m.GetStats(session.number()), m.Stats))
+        return self._keeper.use(_stats)
 
     def evict(
         self, descriptor_id: str | None = None, nbytes: int | None = None, *, everything: bool = False
@@ -80,6 +83,18 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _stats(session: Session) -> m.Stats:
+    """All pages of figures as one; a tenant whose arenas stand on several is there once."""
+    stats = session.call(m.GetStats(session.number()), m.Stats)
+    while stats.next:
+        more = session.call(m.GetStats(session.number(), stats.next), m.Stats)
+        tenants = {tenant.tenant: tenant for tenant in (*more.tenants, *stats.tenants)}
+        stats = msgspec.structs.replace(
+            more, arenas=[*stats.arenas, *more.arenas], tenants=list(tenants.values())
+        )
+    return stats
 
 
 def connect(address: str | None = None, *, timeout: float = 30.0, shared: bool = True) -> Client:

@@ -115,7 +115,7 @@ class Reservation:
         if not self._open:
             return
         self._session.check()
-        self._open = False
+        self._end()
         if not self._pages:
             return
         request = m.Commit(self._session.number(), self._number, [], rest=True)
@@ -127,10 +127,14 @@ class Reservation:
         """Gives back what is not committed. Idempotent; a daemon that is gone gave it back already."""
         if not self._open:
             return
-        self._open = False
+        self._end()
         if self._pages and self._session.alive:
             with contextlib.suppress(Disconnected):
                 self._session.call(m.Abort(self._session.number(), self._number), m.Done)
+
+    def _end(self) -> None:
+        self._open = False
+        self._reader = None  # nothing is written from here on
 
     def __enter__(self) -> Self:
         return self

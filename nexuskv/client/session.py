@@ -59,7 +59,7 @@ class Session:
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
         self._orphans: deque[m.Request] = deque()
-        self._by_number: dict[int, contract.Descriptor] = {}
+        self._layouts: dict[int, contract.PageLayout] = {}
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.readable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
         self.writable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
@@ -83,9 +83,11 @@ class Session:
         registered, number = self._arenas.get(descriptor.descriptor_id, (None, 0))
         if registered is descriptor or registered == descriptor:
             return number
+        if self._shared and self.reader is None:
+            self.call(m.Attach(self.number()), m.Attached)
         request = m.Register(self.number(), contract.encode(descriptor))
         number = self.call(request, m.Registered).arena
-        self._by_number[number] = descriptor
+        self._layouts[number] = descriptor.page_layout
         self._arenas[descriptor.descriptor_id] = descriptor, number
         return number
 
@@ -100,7 +102,7 @@ class Session:
         arena = self.arena(descriptor)
         missing = sorted(set(segments) - self.readable[arena].keys())
         if missing:
-            self.call(m.Map(self.number(), arena, missing), m.Done)
+            self.call(m.Map(self.number(), missing), m.Done)
 
     def call(self, request: m.Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
@@ -165,7 +167,7 @@ class Session:
             message = self._receive()
             if message.id == number:
                 return message
-            if not isinstance(message, m.Attach | m.Segments | m.Dropped):
+            if not isinstance(message, m.Segments | m.Dropped):
                 self._late(message)
 
     def _receive(self) -> m.Reply | m.Notice:
@@ -180,7 +182,7 @@ class Session:
             message = _decode(data)
             if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
-            elif isinstance(message, m.Attach) and self._shared and len(descriptors) == 3:
+            elif isinstance(message, m.Attached) and len(descriptors) == 3:
                 self.reader = _attach(descriptors)
             elif isinstance(message, m.Dropped):
                 self._unmap(message.segments)
@@ -205,8 +207,8 @@ class Session:
             raise
 
     def _map_one(self, segment: m.Segment, descriptor: int) -> None:
-        contract_of, writable = self._by_number[segment.arena], segment.writable
-        mapped = MappedSegment(descriptor, contract_of, segment.slots, segment.slot_bytes, writable=writable)
+        layout, writable = self._layouts[segment.arena], segment.writable
+        mapped = MappedSegment(descriptor, layout, segment.slots, segment.slot_bytes, writable=writable)
         (self.writable if writable else self.readable)[segment.arena][segment.segment] = mapped
 
     def _unmap(self, segments: list[int]) -> None:

@@ -5,7 +5,6 @@ Owns the choice of the pages to pin and the mapping of the segments they lie in.
 
 from __future__ import annotations
 
-import contextlib
 
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
@@ -60,9 +59,19 @@ class SharedWay:
             pins.release()
 
     def _keep_readable(self, pins: Pins) -> None:
-        """Maps what is not mapped yet; pages that cannot be, or that are of another descriptor, are given back."""
-        with contextlib.suppress(Disconnected, DeadlineExceeded):
+        """Maps what is not mapped yet; pages that cannot be, or that are of another descriptor, are given back.
+
+        Raises Disconnected when it finds that the connection ended: a new session may do better.
+        """
+        connected = self.session.alive
+        try:
             self.session.map_segments(self.descriptor, pins.segments())
+        except Disconnected:
+            if connected:
+                pins.release()
+                raise
+        except DeadlineExceeded:
+            pass
         if unreadable := pins.unreadable(self.segments):
             pins.truncate(len(pins) - unreadable if self._chained else 0)
 

@@ -10,7 +10,7 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.contract import Descriptor
+from nexuskv.contract import PageLayout
 from nexuskv.errors import BadRequest, RemoteError
 
 Array = npt.NDArray[np.generic]
@@ -20,13 +20,12 @@ class MappedSegment:
     """All slots of one segment, read-only or writable."""
 
     def __init__(
-        self, descriptor: int, contract: Descriptor, slots: int, slot_bytes: int, *, writable: bool
+        self, descriptor: int, layout: PageLayout, slots: int, slot_bytes: int, *, writable: bool
     ) -> None:
         """Maps `slots * slot_bytes` bytes of the file `descriptor` and closes it, also when that fails.
 
         Raises RemoteError when the object is smaller than the daemon said: reading past its end would be a SIGBUS.
         """
-        layout = contract.page_layout
         try:
             if (there := os.fstat(descriptor).st_size) < slots * slot_bytes or slot_bytes < layout.nbytes:
                 raise RemoteError(

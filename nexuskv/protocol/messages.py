@@ -17,6 +17,7 @@ PROTOCOL_VERSION = 1
 KEY_BYTES = 32
 MAX_KEYS = 4096
 MAX_MESSAGE_BYTES = 192 * 1024
+ARENAS_A_REPLY = 200
 MAX_DESCRIPTORS = 250
 """File descriptors a message may carry: the kernel's SCM_MAX_FD is 253."""
 
@@ -106,7 +107,12 @@ class Release(Message, frozen=True, tag="release"):
 
 
 class GetStats(Message, frozen=True, tag="stats"):
-    """Asks for the daemon's figures: all of them for its operator, else those of the own tenant."""
+    """Asks for the daemon's figures: all of them for its operator, else those of the own tenant.
+
+    A reply describes ARENAS_A_REPLY arenas at most, from number `first` on; its `next` says how to go on.
+    """
+
+    first: U32 = 0
 
 
 class Evict(Message, frozen=True, tag="evict"):
@@ -117,10 +123,13 @@ class Evict(Message, frozen=True, tag="evict"):
     everything: bool = False
 
 
-class Map(Message, frozen=True, tag="map"):
-    """Asks for descriptors of segments of an arena that the session has none of yet."""
+class Attach(Message, frozen=True, tag="attach"):
+    """Asks for the shared index of the session's tenant; once a session."""
 
-    arena: U32
+
+class Map(Message, frozen=True, tag="map"):
+    """Asks for descriptors of segments that the session has none of yet; those that are gone are passed over."""
+
     segments: Annotated[list[U32], Meta(max_length=MAX_KEYS)]
 
 
@@ -131,6 +140,7 @@ class Drain(Message, frozen=True, tag="drain"):
 Request = (
     Hello
     | Register
+    | Attach
     | Map
     | Lookup
     | Measure
@@ -169,6 +179,16 @@ class Registered(Message, frozen=True, tag="registered"):
     """Answers `Register`."""
 
     arena: int
+
+
+class Attached(Message, frozen=True, tag="attached"):
+    """Answers `Attach`, with three file descriptors: index for reading, touch and pin object for writing.
+
+    The pin object's open file description carries a lock: while it is open somewhere, the pins hold, whatever becomes
+    of the connection.
+    """
+
+    session: int
 
 
 class Found(Message, frozen=True, tag="found"):
@@ -249,7 +269,10 @@ class TenantStats(msgspec.Struct, frozen=True):
 
 
 class Stats(Message, frozen=True, tag="stats"):
-    """Answers `GetStats`. `memory_used` counts whole segments, in bytes; `uptime` is in seconds."""
+    """Answers `GetStats`. `memory_used` counts whole segments, in bytes; `uptime` is in seconds.
+
+    `tenants` are those of `arenas`; `next` is the arena to ask from for more, 0 when this was all.
+    """
 
     instance: str
     release: str
@@ -260,6 +283,7 @@ class Stats(Message, frozen=True, tag="stats"):
     sessions: int
     arenas: list[ArenaStats]
     tenants: list[TenantStats]
+    next: int = 0
 
 
 class Evicted(Message, frozen=True, tag="evicted"):
@@ -287,17 +311,6 @@ class Segments(Message, frozen=True, tag="segments"):
     segments: list[Segment]
 
 
-class Attach(Message, frozen=True, tag="attach"):
-    """Comes unasked, before the reply to the first `Register`: the shared index of the session's tenant.
-
-    Three file descriptors: the index for reading, the touch object and this session's pin object for writing. The
-    pin object's open file description carries a lock; while it is open, the session's pins hold, whatever becomes
-    of the connection.
-    """
-
-    session: int
-
-
 class Dropped(Message, frozen=True, tag="dropped"):
     """Comes unasked: these segments are gone from the daemon; the client unmaps them."""
 
@@ -305,6 +318,17 @@ class Dropped(Message, frozen=True, tag="dropped"):
 
 
 Reply = (
-    Welcome | Registered | Found | Measured | Pinned | Reserved | Committed | Done | Stats | Evicted | Refused
+    Welcome
+    | Registered
+    | Attached
+    | Found
+    | Measured
+    | Pinned
+    | Reserved
+    | Committed
+    | Done
+    | Stats
+    | Evicted
+    | Refused
 )
-Notice = Attach | Segments | Dropped
+Notice = Segments | Dropped

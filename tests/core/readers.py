@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from nexuskv.contract import Descriptor
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.publication import Usage
@@ -43,8 +44,12 @@ class Readers:
         self.abort(unpinned)
         return unpinned
 
-    def announce(self, arena: Arena) -> None:
+    def announce(self, arena: Arena, descriptor: Descriptor) -> None:
+        assert arena.descriptor.digest == descriptor.digest
         self.arenas.append(arena.number)
+
+    def admits(self, segment: int) -> bool:
+        return segment > 0
 
     def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
         assert arena.number in self.arenas

@@ -81,13 +81,16 @@ def test_present_evicted_being_written_and_never_seen(daemon: Daemon, kind: Desc
         assert both(daemon, kind, wanted)[1] == (7 if checkpoints else gone)
 
 
-def test_holes_and_any_order_of_keys(daemon: Daemon, kind: Descriptor) -> None:
+def test_parts_of_chains(daemon: Daemon, kind: Descriptor) -> None:
     with daemon.client() as client:
         cache = client.open(kind, model="m")
         there, absent = keys(cache, 4), keys(cache, 4, branch=1)
         put(cache, there)
-    for wanted in ([], absent[:1], [*absent[:1], *there], [*there, *absent], there[2:], there[::-1]):
+    for wanted in ([], absent[:1], [*there, *absent], there[2:], [*there[:1], *absent]):
         both(daemon, kind, wanted)
+    if kind is KINDS["mamba2"]:  # a chain may have holes
+        assert both(daemon, kind, [*absent, *there, *absent])[:2] == (7, 8)
+        assert both(daemon, kind, there[::-1])[:2] == (3, 4)
 
 
 def test_pages_of_another_descriptor(daemon: Daemon, kind: Descriptor, client: nexuskv.Client) -> None:
@@ -97,13 +100,11 @@ def test_pages_of_another_descriptor(daemon: Daemon, kind: Descriptor, client: n
     put(theirs, foreign)
     put(cache, own)
 
-    for wanted in (foreign, [*own, *foreign], [*foreign, *own]):
+    for wanted in (foreign, [*own, *foreign]):
         *found, status = answer(cache, wanted)
         expected = ["present" if key in own else "belongs to descriptor another" for key in wanted]
         assert [reason or state for state, reason in status] == expected
-        stop = max((wanted.index(key) + 1 for key in own if key in wanted), default=0)
-        if kind is not KINDS["mamba2"] and wanted[0] in foreign:
-            stop = 0
+        stop = expected.count("present")
         assert (found[1], found[4]) == (stop, stop)
     with pytest.raises(nexuskv.BadRequest, match="another descriptor"):
         cache.reserve(foreign)

@@ -67,12 +67,12 @@ class RawSession:
             if not data:
                 raise EOFError
             message: m.Reply | m.Notice = codec.decode_reply(data)
+            if isinstance(message, m.Attached):
+                self.attached = descriptors
             if not isinstance(message, m.Notice):
                 return message
             self.notices.append(message)
-            if isinstance(message, m.Attach):
-                self.attached = descriptors
-            elif isinstance(message, m.Segments):
+            if isinstance(message, m.Segments):
                 names = [(segment.segment, segment.writable) for segment in message.segments]
                 assert not self.segments.keys() & set(names), "a descriptor came twice"
                 self.segments.update(zip(names, descriptors, strict=True))
@@ -104,6 +104,10 @@ class RawSession:
         """Whether the session still answers."""
         self.ask(m.GetStats(self.number()), m.Stats)
         return True
+
+    def attach(self) -> int:
+        """Gets the descriptors of the shared index; returns the session's number."""
+        return self.ask(m.Attach(self.number()), m.Attached).session
 
     def register(self, descriptor: contract.Descriptor) -> int:
         """The arena of `descriptor`."""

@@ -4,10 +4,10 @@ Owns sessions, the order of a session's life (hello first), and requests that wa
 in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from nexuskv.errors import NexusError
+from nexuskv.errors import ArenaFull, NexusError
 from nexuskv.protocol.codec import BadMessage
 from nexuskv.protocol.messages import (
     MAX_DESCRIPTORS,
@@ -41,28 +41,35 @@ class Engine:
     def __init__(self, store: Store, identity: Identity) -> None:
         self._host = Host(store, identity)
         self._parked: list[Parked] = []
-        self._inherited: dict[tuple[int, int], Reservation] = {}
+        self._unfinished: dict[int, list[Reservation]] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
         """A connection came; `tenant` follows from the peer's credentials."""
         self._host.sessions[number] = Session(number, tenant, operator)
 
     def disconnect(self, number: int) -> None:
-        """A connection ended, in whatever way: its pins go, its uncommitted slots come back."""
+        """A connection ended, in whatever way: its pins go.
+
+        Its uncommitted slots come back when it is `abandoned`: a client that only lost its connection may be in the
+        middle of writing them.
+        """
         session = self._host.sessions.pop(number)
         self._parked = [parked for parked in self._parked if parked.session is not session]
-        session.end()
+        left = session.end()
         if session.attached:
+            self._unfinished[number] = left
             self._host.store.publication(session.tenant).detach(number)
 
-    def inherit(self, writing: dict[tuple[int, int], Reservation]) -> None:
-        """What sessions of an earlier daemon were writing: held until `abandoned` says that they are gone."""
-        self._inherited.update(writing)
+    def inherit(self, writing: Mapping[int, list[Reservation]], alive: Collection[int]) -> None:
+        """What sessions of an earlier daemon were writing; the clients of those `alive` may still be about it."""
+        self._unfinished.update(writing)
+        self.abandoned(writing.keys() - set(alive))
 
     def abandoned(self, sessions: Collection[int]) -> None:
         """Clients of sessions without a connection are gone, or let go of their pages."""
-        for key in [key for key in self._inherited if key[0] in sessions]:
-            self._inherited.pop(key).abort()
+        for number in sessions:
+            for reservation in self._unfinished.pop(number, ()):
+                reservation.abort()
 
     def handle(self, number: int, request: Request, now: float) -> list[Effect]:
         """Performs one request of a session."""
@@ -80,7 +87,11 @@ class Engine:
 
     def segment_made(self, segment: int, now: float) -> list[Effect]:
         """A planned segment is there: what waited for it goes on."""
-        self._host.store.memory.made(segment)
+        try:
+            self._host.store.memory.made(segment)
+        except ArenaFull as error:
+            record = self._host.store.memory.failed(segment, str(error), now)
+            return [DropSegment(record), *self._resume(now)]
         return self._resume(now)
 
     def segment_failed(self, segment: int, reason: str, now: float) -> list[Effect]:
@@ -119,7 +130,6 @@ class Engine:
         if session.gone:
             effects.append(Send(session.number, Dropped(0, session.gone)))
             session.gone = []
-        effects += [Send(session.number, notice) for notice in answer.notices]
         if answer.segments:
             effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
         if answer.reply.id:

@@ -43,20 +43,29 @@ class Memory:
         slots = min(max(1, self.segment_bytes // slot), (self.budget - self.used) // PAGE * PAGE // slot)
         if slots <= 0:
             return None
-        self._last += 1
-        record = SegmentRecord(self._last, arena, slots, -(-slots * slot // PAGE) * PAGE)
+        number = self._next(arena)
+        if not number:
+            return None
+        self._last = number
+        record = SegmentRecord(number, arena, slots, -(-slots * slot // PAGE) * PAGE)
         self.used += record.nbytes
         self.pending[record.number] = record
         return record
+
+    def _next(self, arena: Arena) -> int:
+        """A number that no segment ever had and that the tenant's directory has a row for; 0 when it is full."""
+        candidates = range(self._last + 1, self._last + len(self.ready) + 2)
+        return next((number for number in candidates if arena.publication.admits(number)), 0)
 
     def resting(self, now: float) -> bool:
         """Whether growth failed a short while ago."""
         return now < self._retry_at
 
     def made(self, number: int) -> SegmentRecord:
-        """The shell made a planned segment."""
-        record = self.ready[number] = self.pending.pop(number)
+        """The shell made a planned segment. Raises ArenaFull when the directory has no row for it."""
+        record = self.pending[number]
         record.arena.publication.add_segment(record.arena, number, record.slots, record.nbytes)
+        self.ready[number] = self.pending.pop(number)
         record.arena.pool.add_segment(number, record.slots)
         self.failure = ""
         return record
@@ -76,11 +85,15 @@ class Memory:
         record.arena.pool.drop_segment(number)
         self.used -= record.nbytes
 
+    def resume(self, last: int) -> None:
+        """Segments up to number `last` may have been there: clients keep mappings by number, so none comes again."""
+        self._last = max(self._last, last)
+
     def restore(self, record: SegmentRecord) -> None:
         """A segment that an earlier daemon made; its slots are the arena's affair."""
         self.ready[record.number] = record
         self.used += record.nbytes
-        self._last = max(self._last, record.number)
+        self.resume(record.number)
 
     def bytes_of(self, arena: Arena) -> int:
         """Bytes of all segments of `arena`, those being made included."""

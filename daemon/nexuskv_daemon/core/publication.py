@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from nexuskv.contract import Descriptor
     from nexuskv_daemon.core.arena import Arena
     from nexuskv_daemon.core.entries import Entry
 
@@ -42,8 +43,11 @@ class Publication(Protocol):
     def free(self, entries: list[Entry]) -> list[Entry]:
         """Those of retired entries that no reader pins: their slots may be written again."""
 
-    def announce(self, arena: Arena) -> None:
-        """A new arena of this tenant: what it holds must be known to a daemon that takes over."""
+    def announce(self, arena: Arena, descriptor: Descriptor) -> None:
+        """A descriptor that an arena of this tenant serves: a daemon that takes over must know it. Raises ArenaFull."""
+
+    def admits(self, segment: int) -> bool:
+        """Whether a segment with that number can be added."""
 
     def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
         """A segment of `arena` that entries may lie in from now on."""

@@ -47,7 +47,6 @@ class Answer(msgspec.Struct, gc=False):
     """A reply, what must arrive before it, and whether it ends the session or the daemon."""
 
     reply: m.Reply
-    notices: list[m.Notice] = []
     segments: list[m.Segment] = []
     last: bool = False
     stop: bool = False
@@ -77,11 +76,15 @@ def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer
 def _register(host: Host, session: Session, request: m.Register, now: float) -> Answer:
     arena = host.store.register(session.tenant, contract.decode(request.descriptor))
     session.arenas[arena.number] = arena
+    return Answer(m.Registered(request.id, arena.number))
+
+
+def _attach(host: Host, session: Session, request: m.Attach, now: float) -> Answer:
     if session.attached:
-        return Answer(m.Registered(request.id, arena.number))
-    arena.publication.attach(session.number)
+        raise BadRequest("this session is attached already: its descriptors came with the first answer")
+    host.store.publication(session.tenant).attach(session.number)
     session.attached = True
-    return Answer(m.Registered(request.id, arena.number), notices=[m.Attach(0, session.number)])
+    return Answer(m.Attached(request.id, session.number))
 
 
 def _lookup(host: Host, session: Session, request: m.Lookup, now: float) -> Answer:
@@ -148,8 +151,9 @@ def _release(host: Host, session: Session, request: m.Release, now: float) -> An
 
 def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Answer:
     who, memory = host.identity, host.store.memory
-    visible = _visible(host, session)
-    tenants = sorted({arena.tenant for arena in visible})
+    visible = [arena for arena in _visible(host, session) if arena.number >= request.first]
+    shown, more = visible[: m.ARENAS_A_REPLY], visible[m.ARENAS_A_REPLY :]
+    tenants = sorted({arena.tenant for arena in shown})
     return Answer(
         m.Stats(
             id=request.id,
@@ -160,8 +164,9 @@ def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Ans
             memory_budget=memory.budget,
             memory_used=memory.used,
             sessions=len(host.sessions),
-            arenas=[_arena_stats(host, arena) for arena in visible],
-            tenants=[_tenant_stats(tenant, [a for a in visible if a.tenant == tenant]) for tenant in tenants],
+            arenas=[_arena_stats(host, arena) for arena in shown],
+            tenants=[_tenant_stats(tenant, [a for a in shown if a.tenant == tenant]) for tenant in tenants],
+            next=more[0].number if more else 0,
         )
     )
 
@@ -199,9 +204,10 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
 
 
 def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
-    arena = session.arena(request.arena)
-    there = [number << SLOT_BITS for number in request.segments if number in arena.pool.segments]
-    return Answer(m.Done(request.id), segments=session.introduce(there, host.store.memory, writable=False))
+    ready = host.store.memory.ready
+    there = [n for n in request.segments if n in ready and ready[n].arena.tenant == session.tenant]
+    segments = session.introduce([n << SLOT_BITS for n in there], host.store.memory, writable=False)
+    return Answer(m.Done(request.id), segments=segments)
 
 
 def _drain(host: Host, session: Session, request: m.Drain, now: float) -> Answer:
@@ -250,6 +256,7 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Release: _release,
     m.GetStats: _stats,
     m.Evict: _evict,
+    m.Attach: _attach,
     m.Map: _map,
     m.Drain: _drain,
 }

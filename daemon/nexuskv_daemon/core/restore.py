@@ -30,8 +30,8 @@ class Restored:
     tick: int = 0
     pages: int = 0
     orphans: int = 0
-    writing: dict[tuple[int, int], Reservation] = field(default_factory=dict)
-    """By session and arena number."""
+    writing: dict[int, list[Reservation]] = field(default_factory=dict)
+    """By session: one reservation for each of its arenas."""
 
 
 def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Record]) -> Restored:
@@ -70,7 +70,11 @@ def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restor
         arena.retiring.add(entry)
         return
     arena.writing[entry.key] = entry
-    reservation = restored.writing.setdefault((owner, arena.number), Reservation(0, arena))
+    theirs = restored.writing.setdefault(owner, [])
+    reservation = next((each for each in theirs if each.arena is arena), None)
+    if reservation is None:
+        reservation = Reservation(0, arena)
+        theirs.append(reservation)
     reservation.entries.append(entry)
 
 
@@ -79,9 +83,11 @@ def _link(links: list[tuple[Arena, Entry, bytes]], restored: Restored) -> None:
     lost: dict[int, list[Entry]] = defaultdict(list)
     arenas: dict[int, Arena] = {}
     for arena, entry, key in links:
-        parent = arena.index.get(key) or arena.writing.get(key)
         if entry.state is RETIRING:
             continue
+        parent = arena.index.get(key)
+        if parent is None and entry.state is WRITING:
+            parent = arena.writing.get(key)
         if parent is not None:
             entry.parent = parent
             parent.children += 1

@@ -61,6 +61,21 @@ class Room:
         arena.settle(gone)
         return len(gone)
 
+    def shrink(self, arenas: Iterable[Arena]) -> None:
+        """Empties segments, the coldest arena's first, until no more than the budget is used."""
+        for arena in sorted(arenas, key=_coldness):
+            for number in reclaim.emptiable(arena):
+                if self.memory.used <= self.memory.budget:
+                    return
+                if reclaim.empty(arena, number):
+                    self._drop(number)
+
+    def make_entries(self, siblings: list[Arena], count: int) -> bool:
+        """Frees places in a tenant's full index: those of pages nobody reads any more, else of the coldest arena's."""
+        if sum(sibling.reclaim() for sibling in siblings):
+            return True
+        return any(self.evict(sibling, count) for sibling in sorted(siblings, key=_coldness))
+
     def _plan(self, arena: Arena, now: float) -> bool:
         record = self.memory.plan(arena, now)
         if record is not None:
@@ -84,11 +99,14 @@ class Room:
         for donor, number in chosen:
             if not reclaim.empty(donor, number):
                 continue
-            self.dropped.append(self.memory.ready[number])
-            self.memory.drop(number)
+            self._drop(number)
             if self._plan(arena, now):
                 return True
         return False
+
+    def _drop(self, number: int) -> None:
+        self.dropped.append(self.memory.ready[number])
+        self.memory.drop(number)
 
     def _donors(self, arena: Arena, others: list[Arena], *, desperate: bool) -> list[Arena]:
         """Arenas to take from, coldest first: above their share and colder than `arena`, or any in an emergency."""

@@ -66,14 +66,12 @@ class Session:
             raise BadRequest(f"hit {hit} is not open in this session: release each hit once") from None
         arena.unpin(entries)
 
-    def end(self) -> None:
-        """Gives back everything: pins go, what was being written is nobody's."""
+    def end(self) -> list[Reservation]:
+        """Ends all pins. Returns what was being written."""
         for arena, entries in self.hits.values():
             arena.unpin(entries)
-        for reservation in self.reservations.values():
-            reservation.abort()
         self.hits.clear()
-        self.reservations.clear()
+        return list(self.reservations.values())
 
     def introduce(self, handles: list[int], memory: Memory, *, writable: bool) -> list[Segment]:
         """Segments of `handles` that this session has no descriptor of in that access mode yet; it gets them now."""

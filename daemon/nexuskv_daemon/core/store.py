@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nexuskv.contract import Descriptor, differing_fields, usable
-from nexuskv.errors import BadRequest, DescriptorConflict, ParentMissing
+from nexuskv.errors import BadRequest, DescriptorConflict, NexusError, ParentMissing
 from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, Entry
@@ -19,6 +19,9 @@ from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.room import Room
+
+MAX_ARENAS = 1024
+"""Of one tenant. Descriptors are few; thousands are a loop that makes a new one at every turn."""
 
 
 @dataclass(slots=True)
@@ -53,32 +56,45 @@ class Store:
 
     def register(self, tenant: str, descriptor: Descriptor) -> Arena:
         """The arena of a descriptor; equal physical contracts share one. Raises DescriptorConflict."""
-        known = self._by_id.setdefault((tenant, descriptor.descriptor_id), descriptor)
-        if known != descriptor:
+        known = self._by_id.get((tenant, descriptor.descriptor_id))
+        if known is not None and known != descriptor:
             raise DescriptorConflict(
                 f"descriptor {descriptor.descriptor_id!r} is registered with other content, differing in "
                 f"{', '.join(differing_fields(known, descriptor))}: give the new content an id of its own"
             )
         arena = self._by_contract.get((tenant, descriptor.digest))
         if arena is None:
+            self._refuse_too_many(tenant)
             arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy(), self.publication(tenant))
-            self._add(arena)
-            arena.publication.announce(arena)
+        if known is None:
+            arena.publication.announce(arena, descriptor)
+            self._by_id[tenant, descriptor.descriptor_id] = descriptor
+        self.arenas[arena.number] = self._by_contract[tenant, descriptor.digest] = arena
         return arena
 
     def restore_arena(self, number: int, tenant: str, descriptor: Descriptor) -> Arena:
-        """An arena that an earlier daemon knew, empty as yet."""
-        arena = Arena(number, tenant, descriptor, self._policy(), self.publication(tenant))
+        """A descriptor that an earlier daemon knew, and its arena, empty as yet."""
+        arena = self.arenas.get(number)
+        if arena is None:
+            arena = Arena(number, tenant, descriptor, self._policy(), self.publication(tenant))
         self._by_id[tenant, descriptor.descriptor_id] = descriptor
-        self._add(arena)
+        self.arenas[number] = self._by_contract[tenant, descriptor.digest] = arena
         return arena
+
+    def fit(self) -> None:
+        """Gives up whole segments until what an earlier daemon left fits the budget, as far as nobody uses them."""
+        self._heed_hints()
+        self.room.shrink(self.arenas.values())
+
+    def _refuse_too_many(self, tenant: str) -> None:
+        if sum(1 for arena in self.arenas.values() if arena.tenant == tenant) >= MAX_ARENAS:
+            raise BadRequest(
+                f"this tenant has {MAX_ARENAS} arenas already, and each is kept: use one descriptor for all pages alike"
+            )
 
     def resume(self, tick: int) -> None:
         """Goes on counting uses after `tick`, the newest one restored."""
         self._tick = max(self._tick, tick)
-
-    def _add(self, arena: Arena) -> None:
-        self.arenas[arena.number] = self._by_contract[arena.tenant, arena.descriptor.digest] = arena
 
     def publication(self, tenant: str) -> Publication:
         """Where the entries of `tenant` are made known."""
@@ -114,7 +130,8 @@ class Store:
         self._tick += 1
         arena.pin(list(guards), self._tick)  # room is not made by evicting what the new pages hang from
         try:
-            self._refresh(arena, len(plan.positions))
+            if len(arena.pool) < len(plan.positions):
+                self._heed_hints()
             if not self.room.make(arena, len(plan.positions), self.arenas.values(), now):
                 return None
             entries = self._grant(arena, keys, plan, owner)
@@ -128,6 +145,7 @@ class Store:
 
     def evict(self, arena: Arena, nbytes: int) -> int:
         """Evicts pages of at least `nbytes` in the policy's order, if there are so many. Returns pages."""
+        self._heed_hints()
         return self.room.evict(arena, -(-nbytes // arena.slot_bytes))
 
     def evict_everything(self, arena: Arena) -> tuple[int, int]:
@@ -191,10 +209,15 @@ class Store:
     def _grant(self, arena: Arena, keys: list[bytes], plan: Plan, owner: int) -> list[Entry]:
         """Makes the WRITING entries; evicts when the shared index is full though slots are free."""
         entries = self._fresh(arena, keys, plan)
-        while not arena.admit(entries, owner):
-            if not self.room.evict(arena, len(entries)):
-                arena.pool.give(entry.handle for entry in entries)
-                raise self.room.index_full(arena, len(entries))
+        try:
+            while not arena.admit(entries, owner):
+                self._heed_hints()
+                siblings = [each for each in self.arenas.values() if each.tenant == arena.tenant]
+                if not self.room.make_entries(siblings, len(entries)):
+                    raise self.room.index_full(arena, len(entries))
+        except NexusError:
+            arena.pool.give(entry.handle for entry in entries)
+            raise
         return entries
 
     def _fresh(self, arena: Arena, keys: list[bytes], plan: Plan) -> list[Entry]:
@@ -209,14 +232,13 @@ class Store:
             last = position
         return entries
 
-    def _refresh(self, arena: Arena, need: int) -> None:
-        """Takes in what readers used without asking, once room is short and somebody will have to go."""
-        if len(arena.pool) >= need:
-            return
-        for segment, key in arena.publication.used():
-            entry = self.memory.ready[segment].arena.index.get(key)
-            if entry is not None:
-                entry.tick = self._tick
+    def _heed_hints(self) -> None:
+        """Takes in what readers used without asking, because somebody will have to go."""
+        for publication in self._publications.values():
+            for segment, key in publication.used():
+                entry = self.memory.ready[segment].arena.index.get(key)
+                if entry is not None:
+                    entry.tick = self._tick
 
 
 def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
