@@ -13,8 +13,8 @@ import msgspec
 from rich.console import Console
 
 from nexuskv.bench import report
-from nexuskv.bench.figures import Readings, figures
-from nexuskv.bench.suite import Effort, Tell
+from nexuskv.bench.figures import Definition, Outcome, Readings, figures
+from nexuskv.bench.suite import Effort, Suite, Tell
 from nexuskv.bench.suites import SUITES
 from nexuskv.harness.daemon import ending_on_sigterm
 
@@ -56,23 +56,36 @@ def run(args: argparse.Namespace) -> int:
     """Runs the suites. Raises NexusError when one cannot be run here."""
     suites = [SUITES[args.suite]] if args.suite else list(SUITES.values())
     if args.list:
-        for suite in suites:
-            report.print_definitions(suite.definitions)
+        _list([definition for suite in suites for definition in suite.definitions], as_json=args.json)
         return 0
-    effort = Effort(args.runs, args.quick)
-    results = []
-    for suite in suites:
-        readings = Readings()
-        with ending_on_sigterm(), _progress() as tell:
-            suite.measure(effort, readings, tell)
-        outcomes = readings.outcomes(suite.definitions)
-        results += outcomes
-        if not args.json:
-            title = report.title(suite.name, suite.text, effort.runs)
-            report.print_report(outcomes, readings.notes, title, markdown=args.markdown)
+    outcomes = [outcome for suite in suites for outcome in _run(suite, args)]
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(figures(results))).decode() + "\n")
-    return int(args.check and any(each.worst.holds is False for each in results))
+        _print_json(figures(outcomes))
+    return int(args.check and any(each.worst.holds is False for each in outcomes))
+
+
+def _run(suite: Suite, args: argparse.Namespace) -> list[Outcome]:
+    """With `--json`, what is to be said besides the figures goes to stderr."""
+    effort, readings = Effort(args.runs, args.quick), Readings()
+    with ending_on_sigterm(), _progress() as tell:
+        suite.measure(effort, readings, tell)
+    outcomes = readings.outcomes(suite.definitions)
+    if args.json:
+        print(*report.sentences(outcomes, readings.notes), sep="\n", file=sys.stderr)
+    else:
+        report.print_report(report.title(suite, effort), outcomes, readings.notes, markdown=args.markdown)
+    return outcomes
+
+
+def _list(definitions: list[Definition], *, as_json: bool) -> None:
+    if as_json:
+        _print_json([definition._asdict() for definition in definitions])
+    else:
+        report.print_definitions(definitions)
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
 
 
 @contextmanager

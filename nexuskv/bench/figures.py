@@ -3,9 +3,10 @@
 Owns the arithmetic and the shape of a figure. Knows nothing of how anything is measured or shown.
 
 A figure is the run in the middle: of all runs the one with the median ratio, with the value and the floor of that same
-run. A figure's plain name stands for the placement in which it does worse, so that a bound which holds, holds in both;
-`NAME_free` and `NAME_pinned` are the two placements. A bound is one on the ratio; where there is no floor to compare
-with, it is one on the value.
+run. A bound is one on the ratio; where there is no floor to compare with, it is one on the value.
+
+`NAME_pinned`, `NAME_apart` and `NAME_free` are a figure's placements (see `measure.Placement`). Its plain name stands
+for the worse one of `pinned` and `apart`, so that a bound which holds, holds in both; `free` is shown and not judged.
 """
 
 from collections import defaultdict
@@ -90,7 +91,8 @@ def _outcome(definition: Definition, found: dict[Placement | None, list[Reading]
         if placement is not None
     }
     choose = max if definition.sense == "<=" else min
-    worst = choose(middles.values(), key=lambda reading: reading.judged)
+    judged = [reading for placement, reading in middles.items() if placement is not Placement.FREE]
+    worst = choose(judged, key=lambda reading: reading.judged)
     return Outcome(definition, _figure(definition, definition.name, worst), placed)
 
 

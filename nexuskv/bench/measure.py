@@ -21,24 +21,32 @@ class Placement(enum.StrEnum):
     """Where the processes of a measurement run.
 
     Two processes that wait for each other are slower on two idle CPUs than on one, because each wake-up has to bring a
-    CPU out of its halt, in a virtual machine by way of the hypervisor. With pages to copy it is the other way round:
-    two CPUs do two things at once. So both are measured.
+    CPU out of its halt, in a virtual machine by way of the hypervisor: 50 us for a round trip instead of 10. With pages
+    to copy it is the other way round, as two CPUs do two things at once. Processes that are free to run anywhere settle
+    in either state by chance, the floor's and the figure's independently of each other: their ratio says little.
     """
 
-    FREE = "free"  # wherever the scheduler puts them
     PINNED = "pinned"  # all on one CPU
+    APART = "apart"  # this process on one CPU, the others on others
+    FREE = "free"  # wherever the scheduler puts them
+
+
+def placements() -> list[Placement]:
+    """Those that can be told apart here."""
+    return [each for each in Placement if each is not Placement.APART or len(os.sched_getaffinity(0)) > 1]
 
 
 @contextlib.contextmanager
 def placed(placement: Placement, others: Iterable[int]) -> Iterator[None]:
     """Runs this process and `others` (their pids) in a placement, then gives them all their CPUs back."""
-    processes = [os.getpid(), *others]
     everywhere = os.sched_getaffinity(0)
-    _move(processes, {max(everywhere)} if placement is Placement.PINNED else everywhere)
+    one = {max(everywhere)}
+    _move([os.getpid()], everywhere if placement is Placement.FREE else one)
+    _move(others, {"pinned": one, "apart": everywhere - one, "free": everywhere}[placement])
     try:
         yield
     finally:
-        _move(processes, everywhere)
+        _move([os.getpid(), *others], everywhere)
 
 
 def repeated(operation: Callable[[], object], times: int) -> Action:

@@ -4,6 +4,7 @@ Owns what a round is: as many pages as fill the daemon's memory, far more than t
 memory of the same size. All pages go again after each round, so that every round has the same slots.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -83,15 +84,15 @@ def _measure_pages(
 ) -> None:
     count = effort.pick(ROUND_BYTES // page_bytes, BATCH)
     pages = list(np.random.default_rng(0).integers(256, size=(count, page_bytes), dtype=np.uint8))
-    with (
-        daemon_for(count, page_bytes) as daemon,
-        nexuskv.connect(daemon.socket) as client,
-        peers.opened(count * page_bytes) as lmdb,
-    ):
-        puts = Puts(client, pages)
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(daemon_for(count, page_bytes))
+        puts = Puts(stack.enter_context(nexuskv.connect(daemon.socket)), pages)
         actions = {"floor": puts.floor} | {name: puts.through(put) for name, put in ways.items()}
-        if lmdb is not None:
-            actions |= {f"{name}_lmdb": _lmdb_action(lmdb, put, pages) for name, put in ways.items()}
+        if peers.INSTALLED:
+            for name, put in ways.items():
+                tell(f"puts of {page_bytes // KIB} KiB: LMDB settles")
+                rival = peers.lmdb_puts(pages, 1 if put is put_single else BATCH)
+                actions[f"{name}_lmdb"] = stack.enter_context(rival)
         for words, placement in effort.turns():
             tell(f"puts of {page_bytes // KIB} KiB, {words}")
             with placed(placement, (daemon.pid,)):
@@ -100,11 +101,6 @@ def _measure_pages(
             floor = speeds.pop("floor")
             for name, speed in speeds.items():
                 readings.add(name, placement, speed, floor)
-
-
-def _lmdb_action(lmdb: peers.Lmdb, put: Put, pages: Sequence[Page]) -> Action:
-    batch = 1 if put is put_single else BATCH
-    return lambda: [lmdb.put(random_keys(len(pages)), pages, batch)]
 
 
 def _batches(pages: Sequence[Page]) -> list[Sequence[Page]]:

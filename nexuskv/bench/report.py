@@ -5,7 +5,7 @@ Owns the wording. Knows nothing of how anything was measured.
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -14,12 +14,13 @@ from rich.table import Table
 
 from nexuskv.bench.figures import Definition, Figure, Outcome
 from nexuskv.bench.measure import Placement
+from nexuskv.bench.suite import Effort, Suite
 
 WIDE = 200
 """Characters: more than any row needs, so that none is wrapped where no terminal sets a limit."""
 
 
-def print_report(outcomes: list[Outcome], notes: Iterable[str], title: str, *, markdown: bool) -> None:
+def print_report(title: str, outcomes: list[Outcome], notes: Iterable[str], *, markdown: bool) -> None:
     """Prints the table and the sentences."""
     console = Console()
     if markdown or not console.is_terminal:
@@ -27,25 +28,30 @@ def print_report(outcomes: list[Outcome], notes: Iterable[str], title: str, *, m
     console.print(title, "", sep="\n", highlight=False, soft_wrap=True)
     console.print(_table(outcomes, markdown=markdown))
     console.print("", highlight=False)
-    for sentence in (*_rivals(outcomes), *notes, verdict(outcomes)):
+    for sentence in sentences(outcomes, notes):
         console.print(f"{'* ' if markdown else ''}{sentence}", highlight=False, soft_wrap=True)
 
 
-def verdict(outcomes: Iterable[Outcome]) -> str:
-    """How many bounds hold, and which do not."""
+def sentences(outcomes: list[Outcome], notes: Iterable[str]) -> list[str]:
+    """What the figures do not say by themselves: who is faster, what was noted, and which bounds hold."""
+    return [*_rivals(outcomes), *notes, _verdict(outcomes)]
+
+
+def _verdict(outcomes: Iterable[Outcome]) -> str:
     bounded = [each for each in outcomes if each.worst.holds is not None]
     missed = [each for each in bounded if not each.worst.holds]
     if not missed:
-        return f"All {len(bounded)} bounds hold, wherever the processes run."
+        return f"All {len(bounded)} bounds hold, on one CPU and on two."
     names = "; ".join(f"{each.worst.name} is {_judged(each.worst)}, bound {_bound(each)}" for each in missed)
     return f"{len(missed)} of {len(bounded)} bounds DO NOT HOLD: {names}."
 
 
-def title(suite: str, text: str, runs: int) -> str:
+def title(suite: Suite, effort: Effort) -> str:
     """What was measured, and on what."""
     return (
-        f"Suite {suite}: {text}. The middle one of {runs} runs on {os.cpu_count()} CPUs ({_cpu()}),"
+        f"Suite {suite.name}: {suite.text}. The middle one of {effort.runs} runs on {os.cpu_count()} CPUs ({_cpu()}),"
         f" Linux {platform.release()}, Python {platform.python_version()}."
+        + (" Small and short: these figures mean nothing." if effort.quick else "")
     )
 
 
@@ -59,14 +65,17 @@ def print_definitions(definitions: Iterable[Definition]) -> None:
     Console().print(table)
 
 
-def _table(outcomes: Iterable[Outcome], *, markdown: bool) -> Table:
+def _table(outcomes: Sequence[Outcome], *, markdown: bool) -> Table:
+    placements = [each for each in Placement if any(each in outcome.placed for outcome in outcomes)]
     table = Table(box=box.MARKDOWN if markdown else box.SIMPLE)
     table.add_column("figure")
-    for heading in ("bound", "free / floor", "ratio", "pinned / floor", "ratio"):
-        table.add_column(heading, justify="right")
+    table.add_column("bound", justify="right")
+    for placement in placements:
+        table.add_column(f"{placement} / floor", justify="right")
+        table.add_column("ratio", justify="right")
     table.add_column("holds")
     for each in outcomes:
-        cells = [cell for placement in Placement for cell in _cells(each, placement)]
+        cells = [cell for placement in placements for cell in _cells(each, placement)]
         holds = {None: "", True: "yes", False: "NO"}[each.worst.holds]
         table.add_row(each.definition.rival or each.definition.name, _bound(each), *cells, holds)
     return table
@@ -76,9 +85,7 @@ def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str]:
     figure = outcome.placed.get(placement)
     if figure is not None:
         return f"{_number(figure.value)} / {_number(figure.floor)} {figure.unit}", _judged(figure)
-    once = (
-        placement is Placement.FREE
-    )  # a figure that is the same wherever processes run stands in the first column
+    once = placement is Placement.PINNED  # what is the same wherever processes run stands in the first column
     return (_amount(outcome.worst.value, outcome.worst.unit) if once else "", "")
 
 

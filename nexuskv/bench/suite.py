@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from nexuskv.bench.figures import Definition, Readings
-from nexuskv.bench.measure import Placement
+from nexuskv.bench.measure import Placement, placements
 
 
 class Effort(NamedTuple):
@@ -23,7 +23,7 @@ class Effort(NamedTuple):
     def turns(self) -> Iterator[tuple[str, Placement]]:
         """Every placement in every run, with words for whoever waits."""
         for run in range(1, self.runs + 1):
-            for placement in Placement:
+            for placement in placements():
                 yield f"run {run} of {self.runs}, {placement}", placement
 
 
