@@ -1,8 +1,8 @@
 /* _core.c: the C core as a Python module. Owns the translation of arguments, results and errors, and nothing else.
  *
- * Raw C API: of the ways that were measured (README, section Design) it costs least for one key, and a hit is one key
- * or a batch. The GIL is released from NX_PY_BATCH keys on: below that a hit takes less time than to hand the GIL over,
- * and to get it back from a busy thread can take a whole switch interval (5 ms). */
+ * Raw C API: of the ways that were measured (README, section Design) it costs least for one key, and a hit is one
+ * key or a batch. The GIL is released from NX_PY_BATCH keys on: below that a hit takes less time than to hand the
+ * GIL over, and to get it back from a busy thread can take a whole switch interval (5 ms). */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -20,7 +20,8 @@ static PyObject *core_index_bytes(PyObject *module, PyObject *args) {
   unsigned long long entries;
   unsigned int directory;
   if (!PyArg_ParseTuple(args, "KI", &entries, &directory)) return NULL;
-  nx_index_params params = {.max_entries = entries, .index_id = 1, .directory_capacity = directory, .instance = "", .tenant = ""};
+  nx_index_params params = {
+      .max_entries = entries, .index_id = 1, .directory_capacity = directory, .instance = "", .tenant = ""};
   uint64_t index = 0, touch = 0;
   int code = nx_index_bytes(&params, &index);
   if (code == NX_OK) code = nx_touch_bytes(&params, &touch);
@@ -37,7 +38,8 @@ static PyObject *core_pin_bytes(PyObject *module, PyObject *arg) {
 
 static PyObject *core_format_index(PyObject *module, PyObject *args, PyObject *kwargs) {
   (void)module;
-  static char *names[] = {"fd", "max_entries", "directory_capacity", "boot_epoch", "index_id", "instance", "tenant", NULL};
+  static char *names[] = {"fd",     "max_entries", "directory_capacity", "boot_epoch", "index_id", "instance",
+                          "tenant", NULL};
   int fd;
   unsigned long long entries, epoch, id;
   nx_index_params params = {0};
@@ -91,22 +93,38 @@ static PyObject *core_owner_alive(PyObject *module, PyObject *arg) {
 static PyMethodDef core_functions[] = {
     {"index_bytes", core_index_bytes, METH_VARARGS, "Sizes of an index object and of its touch object."},
     {"pin_bytes", core_pin_bytes, METH_O, "Size of a pin object with so many words."},
-    {"format_index", (PyCFunction)(void (*)(void))core_format_index, METH_VARARGS | METH_KEYWORDS, "Formats a zeroed index object."},
+    {"format_index", (PyCFunction)(void (*)(void))core_format_index, METH_VARARGS | METH_KEYWORDS,
+     "Formats a zeroed index object."},
     {"format_pins", core_format_pins, METH_VARARGS, "Formats a zeroed pin object; its size gives the capacity."},
-    {"lock_owner", core_lock_owner, METH_O, "Locks the object for this open file description; False if another holds it."},
+    {"lock_owner", core_lock_owner, METH_O,
+     "Locks the object for this open file description; False if another holds it."},
     {"owner_alive", core_owner_alive, METH_O, "Does another open file description hold the object's lock?"},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT, "nexuskv.native._core",
-                                         "The shared-memory index: hits without the daemon.", -1, core_functions,
-                                         NULL, NULL, NULL, NULL};
+static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT,
+                                         "nexuskv.native._core",
+                                         "The shared-memory index: hits without the daemon.",
+                                         -1,
+                                         core_functions,
+                                         NULL,
+                                         NULL,
+                                         NULL,
+                                         NULL};
 
 static int core_constants(PyObject *module) {
-  static const struct { const char *name; long value; } constants[] = {
-      {"ABSENT", NX_ABSENT}, {"BEING_EVICTED", NX_BEING_EVICTED},
-      {"BEING_WRITTEN", NX_BEING_WRITTEN}, {"PRESENT", NX_PRESENT},
-      {"WRITING", NX_WRITING}, {"LIVE", NX_LIVE}, {"RETIRING", NX_RETIRING},
-      {"FULL", NX_E_FULL}, {"EXISTS", NX_E_EXISTS}, {"LAYOUT_VERSION", NX_LAYOUT_VERSION}};
+  static const struct {
+    const char *name;
+    long value;
+  } constants[] = {{"ABSENT", NX_ABSENT},
+                   {"BEING_EVICTED", NX_BEING_EVICTED},
+                   {"BEING_WRITTEN", NX_BEING_WRITTEN},
+                   {"PRESENT", NX_PRESENT},
+                   {"WRITING", NX_WRITING},
+                   {"LIVE", NX_LIVE},
+                   {"RETIRING", NX_RETIRING},
+                   {"FULL", NX_E_FULL},
+                   {"EXISTS", NX_E_EXISTS},
+                   {"LAYOUT_VERSION", NX_LAYOUT_VERSION}};
   for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
     if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) return -1;
   return 0;
@@ -115,7 +133,8 @@ static int core_constants(PyObject *module) {
 PyMODINIT_FUNC PyInit__core(void) {
   PyObject *module = PyModule_Create(&core_module);
   if (module == NULL) return NULL;
-  if (py_add_errors(module) < 0 || core_constants(module) < 0 || py_add_reader(module) < 0 || py_add_writer(module) < 0) {
+  if (py_add_errors(module) < 0 || core_constants(module) < 0 || py_add_reader(module) < 0 ||
+      py_add_writer(module) < 0) {
     Py_DECREF(module);
     return NULL;
   }

@@ -5,8 +5,8 @@
  * daemon's business. Compile nexuskv.c into your program; there is nothing to link. An engine needs nx_client_* alone
  * (the last section but two); the rest is what the Python client and the daemon are made of.
  *
- * All integers are little-endian and of fixed width. Offsets are from the start of the object. An address never stands
- * in shared memory. Every process maps the objects wherever it likes.
+ * All integers are little-endian and of fixed width. Offsets are from the start of the object. An address never
+ * stands in shared memory. Every process maps the objects wherever it likes.
  *
  *   INDEX, one a tenant; the daemon writes, everybody else maps it read-only
  *   +---------------+ 0
@@ -28,13 +28,14 @@
  *   | words         |   uint64_t [capacity]: 0 = free, else low half = bucket + 1, high half = low half of the incarnation
  *   +---------------+
  *
- * An entry lives in bucket number b: hot row b and cold row b. Its key has a home bucket h; the entry stands at h or at
- * one of the 63 buckets after it (wrapping), wherever a bucket was free, and never moves. Bit i of hot row h's `hops` says
- * that bucket h + i holds a key whose home is h. So a hit touches one cache line (three times in four) or two, and a miss
- * one; there are no tombstones.
+ * An entry lives in bucket number b: hot row b and cold row b. Its key has a home bucket h; the entry stands at h
+ * or at one of the 63 buckets after it (wrapping), wherever a bucket was free, and never moves. Bit i of hot row
+ * h's `hops` says that bucket h + i holds a key whose home is h. So a hit touches one cache line (three times in
+ * four) or two, and a miss one; there are no tombstones.
  *
- * The generation word of a bucket is (incarnation << 2 | state). The incarnation grows each time the bucket gets a new
- * entry, so one value of the word never comes back. Even states are at rest, odd ones are in the daemon's hands:
+ * The generation word of a bucket is (incarnation << 2 | state). The incarnation grows each time the bucket gets a
+ * new entry, so one value of the word never comes back. Even states are at rest, odd ones are in the daemon's
+ * hands:
  *
  *   EMPTY 0 --reserve--> WRITING 1 --commit--> LIVE 2 --retire--> RETIRING 3 --reclaim--> EMPTY 0
  *                        WRITING 1 --abort---------------------------------------------> EMPTY 0
@@ -62,7 +63,8 @@ extern "C" {
 #define NX_RELEASE "0.1.0"
 #define NX_KEY_BYTES 32u
 #define NX_NAME_BYTES 64u
-#define NX_REACH 64u /* buckets from home where an entry may stand; at a load of 0.4 they are all full once in 1e9 times */
+#define NX_REACH \
+  64u /* buckets from home where an entry may stand; at a load of 0.4 they are all full once in 1e9 times */
 
 enum nx_state { NX_EMPTY = 0, NX_WRITING = 1, NX_LIVE = 2, NX_RETIRING = 3 };
 
@@ -178,7 +180,8 @@ typedef struct nx_pin_header {
 
 #define NX_AT(type, field, offset) \
   NX_STATIC_ASSERT(offsetof(type, field) == (offset), "layout: " #type "." #field " must not move")
-#define NX_SIZE(type, bytes) NX_STATIC_ASSERT(sizeof(type) == (bytes), "layout: the size of " #type " must not change")
+#define NX_SIZE(type, bytes) \
+  NX_STATIC_ASSERT(sizeof(type) == (bytes), "layout: the size of " #type " must not change")
 NX_AT(nx_index_header, magic, 0);
 NX_AT(nx_index_header, layout_version, 8);
 NX_AT(nx_index_header, header_bytes, 12);
@@ -257,7 +260,7 @@ typedef struct nx_handle {
 typedef struct nx_record {
   uint8_t key[NX_KEY_BYTES];
   uint8_t parent[NX_KEY_BYTES]; /* zeros = first of its chain */
-  uint64_t offset; /* a multiple of 64 */
+  uint64_t offset;              /* a multiple of 64 */
   uint64_t checksum;
   uint64_t tick; /* 0 on writing = the next one */
   uint64_t owner;
@@ -306,9 +309,10 @@ const char *nx_error(int code);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* Maps the three objects (touch_fd may be -1); one attachment a pin object. The descriptors may be closed afterwards: a
- * mapping holds its open file description, and so nx_owner_lock's lock lasts until nx_detach. A child of fork must attach
- * anew; until then its calls give NX_E_FORKED. NX_E_MAGIC, NX_E_VERSION, NX_E_BOUNDS, NX_E_FOREIGN, NX_E_SYSTEM. */
+/* Maps the three objects (touch_fd may be -1); one attachment a pin object. The descriptors may be closed
+ * afterwards: a mapping holds its open file description, and so nx_owner_lock's lock lasts until nx_detach. A child
+ * of fork must attach anew; until then its calls give NX_E_FORKED. NX_E_MAGIC, NX_E_VERSION, NX_E_BOUNDS,
+ * NX_E_FOREIGN, NX_E_SYSTEM. */
 int nx_attach(nx_reader **out, int index_fd, int touch_fd, int pin_fd);
 /* The same over memory that stays the caller's; every access is bounded by the three sizes. */
 int nx_attach_memory(nx_reader **out, const void *index, size_t index_bytes, void *touch, size_t touch_bytes,
@@ -392,8 +396,9 @@ void nx_pins_counts(const nx_pins *pins, uint64_t counts[3]); /* hits, misses, f
 
 typedef struct nx_client nx_client; /* one thread at a time */
 
-/* Says hello and attaches. address: "unix:/path", or NULL for NEXUSKV_SOCKET, the system's or the user's socket. *out is
- * set on failure too (NULL only if there is no memory): nx_client_reason says why, and nx_client_close frees it. */
+/* Says hello and attaches. address: "unix:/path", or NULL for NEXUSKV_SOCKET, the system's or the user's socket.
+ * *out is set on failure too (NULL only if there is no memory): nx_client_reason says why, and nx_client_close
+ * frees it. */
 int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms);
 void nx_client_close(nx_client *client);
 const char *nx_client_reason(const nx_client *client); /* of the last failure: a sentence */
@@ -403,8 +408,9 @@ const char *nx_client_tenant(const nx_client *client);
 nx_reader *nx_client_reader(nx_client *client);
 /* Announces a descriptor in its canonical msgpack form (`Descriptor` in Python: contract.encode). */
 int nx_client_register(nx_client *client, const void *descriptor, size_t bytes, uint32_t *arena);
-/* nx_pin, with the segments of all its pages mapped; asks the daemon only for those that are not. Where it cannot get one
- * the run ends before it. Attaches anew by itself when the daemon has moved; what is pinned stays pinned and readable. */
+/* nx_pin, with the segments of all its pages mapped; asks the daemon only for those that are not. Where it cannot
+ * get one (the daemon is away: nx_client_reason) the run ends before it, so that its page is a miss. Attaches anew
+ * by itself when the daemon has moved; what is pinned stays pinned and readable. */
 int64_t nx_client_pin(nx_client *client, const void *keys, size_t n, nx_handle *handles);
 int nx_client_unpin(nx_client *client, const nx_handle *handles, size_t n);
 /* The page in place, `handle->length` bytes, read-only; NULL if it was not pinned through this client. */

@@ -54,7 +54,8 @@ static int nx_fail(nx_client *client, int code) {
 /* ---- attachments ---- */
 
 static void nx_attachment_close(nx_attachment *attachment) {
-  for (size_t i = 0; i < attachment->mapped_count; i++) nx_unmap(attachment->mapped[i].memory, attachment->mapped[i].bytes);
+  for (size_t i = 0; i < attachment->mapped_count; i++)
+    nx_unmap(attachment->mapped[i].memory, attachment->mapped[i].bytes);
   nx_detach(attachment->reader);
   free(attachment->mapped);
   free(attachment);
@@ -117,7 +118,8 @@ static int nx_take_segments(nx_client *client, nx_message *message) {
   for (uint64_t i = 0; i < count && code == NX_OK; i++) {
     bool whole = nx_take_array(&message->in, &fields) && fields == 5;
     for (int j = 0; j < 4; j++) whole = whole && nx_take_uint(&message->in, &row[j]);
-    if (!whole || message->in.at == message->in.end || row[0] > UINT32_MAX || (row[3] != 0 && row[2] > UINT64_MAX / row[3]))
+    if (!whole || message->in.at == message->in.end || row[0] > UINT32_MAX ||
+        (row[3] != 0 && row[2] > UINT64_MAX / row[3]))
       return NX_E_PROTOCOL;
     bool writable = *message->in.at++ == 0xc3;
     if (!writable && client->newest != NULL)
@@ -138,7 +140,8 @@ static int nx_take_dropped(nx_client *client, nx_message *message) {
 
 static int nx_take_refusal(nx_client *client, nx_message *message) {
   char code[64];
-  if (nx_take_text(&message->in, code, sizeof code) && nx_take_text(&message->in, client->reason, sizeof client->reason))
+  if (nx_take_text(&message->in, code, sizeof code) &&
+      nx_take_text(&message->in, client->reason, sizeof client->reason))
     return NX_E_REFUSED;
   return NX_E_PROTOCOL;
 }
@@ -148,7 +151,8 @@ static int nx_await(nx_client *client, uint64_t id, const char *expected, nx_mes
   for (;;) {
     int code = nx_receive(client->fd, client->buffer, message);
     if (code != NX_OK) return code;
-    if (strcmp(message->tag, "refused") == 0 && (message->id == id || message->id == 0)) code = nx_take_refusal(client, message);
+    if (strcmp(message->tag, "refused") == 0 && (message->id == id || message->id == 0))
+      code = nx_take_refusal(client, message);
     else if (message->id == id) return strcmp(message->tag, expected) == 0 ? NX_OK : NX_E_PROTOCOL;
     else if (strcmp(message->tag, "segments") == 0) code = nx_take_segments(client, message);
     else if (strcmp(message->tag, "dropped") == 0) code = nx_take_dropped(client, message);
@@ -204,7 +208,8 @@ static int nx_attach_session(nx_client *client) {
   if (fresh == NULL) return NX_E_SYSTEM;
   int code = nx_call(client, &out, "attached", &message);
   if (code == NX_OK)
-    code = message.fd_count == 3 ? nx_attach(&fresh->reader, message.fds[0], message.fds[1], message.fds[2]) : NX_E_PROTOCOL;
+    code = message.fd_count == 3 ? nx_attach(&fresh->reader, message.fds[0], message.fds[1], message.fds[2])
+                                 : NX_E_PROTOCOL;
   nx_close_fds(&message);
   if (code != NX_OK) {
     free(fresh);
@@ -306,17 +311,16 @@ int64_t nx_client_pin(nx_client *client, const void *keys, size_t n, nx_handle *
   nx_unpin(client->newest->reader, handles + readable, (size_t)pinned - readable);
   client->newest->held += readable;
   nx_fail(client, code);
-  return readable == 0 && code != NX_OK ? code : (int64_t)readable;
+  bool away = code == NX_E_SYSTEM || code == NX_E_TIMEOUT || code == NX_E_UNMAPPED;
+  return code == NX_OK || away || readable > 0 ? (int64_t)readable : code;
 }
 
 int nx_client_unpin(nx_client *client, const nx_handle *handles, size_t n) {
   int code = NX_OK;
   for (size_t i = 0; i < n; i++) {
     nx_attachment *attachment = nx_attachment_of(client, &handles[i]);
-    if (attachment == NULL || nx_unpin(attachment->reader, &handles[i], 1) != NX_OK)
-      code = NX_E_STALE;
-    else
-      attachment->held--;
+    if (attachment == NULL || nx_unpin(attachment->reader, &handles[i], 1) != NX_OK) code = NX_E_STALE;
+    else attachment->held--;
   }
   nx_drop_old(client);
   return nx_fail(client, code);

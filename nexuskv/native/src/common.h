@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define NX_CELL_MAX 0xfffffffeull /* buckets: bucket + 1 fits half a pin word */
-#define NX_STATE(generation) ((unsigned)((generation) & 3u))
+#define NX_STATE(generation) ((unsigned)((generation)&3u))
 #define NX_INCARNATION(generation) ((generation) >> 2)
 
 #define NX_LOAD(place) __atomic_load_n((place), __ATOMIC_RELAXED)
@@ -107,7 +107,8 @@ typedef struct nx_table {
 } nx_table;
 
 static bool nx_fits(uint64_t offset, uint64_t count, uint64_t row_bytes, uint64_t total) {
-  return offset % 64 == 0 && offset >= NX_INDEX_HEADER_BYTES && offset <= total && count <= (total - offset) / row_bytes;
+  return offset % 64 == 0 && offset >= NX_INDEX_HEADER_BYTES && offset <= total &&
+         count <= (total - offset) / row_bytes;
 }
 
 static int nx_table_open(nx_table *table, const void *memory, size_t bytes) {

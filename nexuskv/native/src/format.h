@@ -64,7 +64,8 @@ int nx_writer_open(nx_writer **out, void *index, size_t index_bytes, void *touch
   nx_table table;
   int code = nx_table_open(&table, index, index_bytes);
   if (code != NX_OK) return code;
-  if (touch != NULL && (touch_bytes / 8 < nx_touch_words(table.bucket_count) || (uintptr_t)touch % 8 != 0)) return NX_E_BOUNDS;
+  if (touch != NULL && (touch_bytes / 8 < nx_touch_words(table.bucket_count) || (uintptr_t)touch % 8 != 0))
+    return NX_E_BOUNDS;
   nx_writer *writer = malloc(sizeof *writer);
   uint8_t *candidate = calloc(table.bucket_count / 8 + 1, 1);
   if (writer == NULL || candidate == NULL) {

@@ -40,7 +40,8 @@ static int nx_pool_open(nx_pin_pool *pool, void *memory, size_t bytes) {
   if (header->magic != NX_PIN_MAGIC) return NX_E_MAGIC;
   if (header->layout_version != NX_LAYOUT_VERSION) return NX_E_VERSION;
   uint32_t capacity = header->capacity;
-  if (header->header_bytes != NX_PIN_HEADER_BYTES || capacity == 0 || nx_pin_bytes(capacity) > bytes) return NX_E_BOUNDS;
+  if (header->header_bytes != NX_PIN_HEADER_BYTES || capacity == 0 || nx_pin_bytes(capacity) > bytes)
+    return NX_E_BOUNDS;
   if (header->high_water != 0) return NX_E_ATTACHED; /* with a free list of its own */
   uint32_t *returned = malloc(sizeof *returned * capacity);
   if (returned == NULL) return NX_E_SYSTEM;
@@ -53,7 +54,8 @@ static inline bool nx_pool_take(nx_pin_pool *pool, uint32_t *places, uint32_t n)
   uint32_t old = n < pool->returned_count ? n : pool->returned_count;
   for (uint32_t i = 0; i < old; i++) places[i] = pool->returned[--pool->returned_count];
   for (uint32_t i = old; i < n; i++) places[i] = pool->fresh++;
-  if (old < n) NX_STORE(&pool->header->high_water, (uint64_t)pool->fresh); /* rule 4: before any of these words is set */
+  if (old < n)
+    NX_STORE(&pool->header->high_water, (uint64_t)pool->fresh); /* rule 4: before any of these words is set */
   return true;
 }
 

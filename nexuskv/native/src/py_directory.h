@@ -5,10 +5,11 @@ static PyObject *py_writer_add_segment(py_writer *self, PyObject *args) {
   unsigned long long slot_bytes, page_bytes, segment_bytes;
   const char *digest;
   Py_ssize_t digest_bytes;
-  if (!PyArg_ParseTuple(args, "IIIKKKy#", &segment.segment, &segment.arena, &segment.slot_count, &slot_bytes, &page_bytes,
-                        &segment_bytes, &digest, &digest_bytes))
+  if (!PyArg_ParseTuple(args, "IIIKKKy#", &segment.segment, &segment.arena, &segment.slot_count, &slot_bytes,
+                        &page_bytes, &segment_bytes, &digest, &digest_bytes))
     return NULL;
-  if (digest_bytes != (Py_ssize_t)sizeof segment.digest) return PyErr_Format(PyExc_ValueError, "a digest has 32 bytes");
+  if (digest_bytes != (Py_ssize_t)sizeof segment.digest)
+    return PyErr_Format(PyExc_ValueError, "a digest has 32 bytes");
   segment.slot_bytes = slot_bytes;
   segment.page_bytes = page_bytes;
   segment.segment_bytes = segment_bytes;
@@ -32,10 +33,8 @@ static PyObject *py_writer_segments(py_writer *self, PyObject *unused) {
   PyObject *list = PyList_New((Py_ssize_t)found);
   for (Py_ssize_t i = 0; list != NULL && i < found; i++) {
     PyObject *row = py_segment_tuple(&rows[i]);
-    if (row == NULL)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, row);
+    if (row == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, row);
   }
   PyMem_Free(rows);
   return list;
@@ -72,7 +71,8 @@ static PyObject *py_header_moved(py_writer *self, void *closure) {
   return PyBool_FromLong(nx_writer_header(self->writer)->moved != 0);
 }
 
-#define PY_HEADER(name, read, field, doc) {name, (getter)(read), NULL, doc, (void *)offsetof(nx_index_header, field)}
+#define PY_HEADER(name, read, field, doc) \
+  { name, (getter)(read), NULL, doc, (void *)offsetof(nx_index_header, field) }
 
 static PyMethodDef py_writer_methods[] = {
     PY_METHOD("reserve", py_writer_reserve, METH_O, "Writes entries as WRITING; a bucket or a code < 0 each."),
@@ -90,7 +90,8 @@ static PyMethodDef py_writer_methods[] = {
     PY_METHOD("remove_segment", py_writer_remove_segment, METH_O, "Takes a segment out of the directory."),
     PY_METHOD("segments", py_writer_segments, METH_NOARGS, "All segments of the directory."),
     PY_METHOD("set_epoch", py_writer_set_epoch, METH_O, "Says which daemon serves now."),
-    PY_METHOD("set_moved", py_writer_set_moved, METH_NOARGS, "Sends every client away from this index."), PY_END};
+    PY_METHOD("set_moved", py_writer_set_moved, METH_NOARGS, "Sends every client away from this index."),
+    PY_END};
 static PyGetSetDef py_writer_getters[] = {
     PY_HEADER("index_id", py_header_u64, index_id, NULL),
     PY_HEADER("bucket_count", py_header_u64, bucket_count, NULL),
@@ -105,10 +106,14 @@ static PyGetSetDef py_writer_getters[] = {
     PY_HEADER("tenant", py_header_text, tenant, NULL),
     PY_GETTER("moved", py_header_moved, NULL),
     {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot py_writer_slots[] = {{Py_tp_new, py_writer_new},         {Py_tp_dealloc, py_writer_dealloc},
-                                        {Py_tp_methods, py_writer_methods}, {Py_tp_getset, py_writer_getters},
-                                        {Py_tp_doc, "The daemon's side of one index."}, {0, NULL}};
-static PyType_Spec py_writer_spec = {"nexuskv.native._core.Writer", sizeof(py_writer), 0, Py_TPFLAGS_DEFAULT, py_writer_slots};
+static PyType_Slot py_writer_slots[] = {{Py_tp_new, py_writer_new},
+                                        {Py_tp_dealloc, py_writer_dealloc},
+                                        {Py_tp_methods, py_writer_methods},
+                                        {Py_tp_getset, py_writer_getters},
+                                        {Py_tp_doc, "The daemon's side of one index."},
+                                        {0, NULL}};
+static PyType_Spec py_writer_spec = {"nexuskv.native._core.Writer", sizeof(py_writer), 0, Py_TPFLAGS_DEFAULT,
+                                     py_writer_slots};
 
 static PyGetSetDef py_pin_array_getters[] = {
     PY_GETTER("held", py_pin_array_held, "Words in use."),

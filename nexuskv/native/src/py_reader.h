@@ -1,13 +1,11 @@
 /* Owns Reader and Pins. Pins keep their Reader alive, and with it the mappings and the owner's lock. */
 
 typedef struct py_reader {
-  PyObject_HEAD
-  nx_reader *reader;
+  PyObject_HEAD nx_reader *reader;
 } py_reader;
 
 typedef struct py_pins {
-  PyObject_VAR_HEAD
-  py_reader *owner;
+  PyObject_VAR_HEAD py_reader *owner;
   Py_ssize_t count; /* -1 = released */
   nx_handle handles[1];
 } py_pins;
@@ -39,8 +37,7 @@ static PyObject *py_reader_lookup(py_reader *self, PyObject *source) {
   int64_t resident = -1;
   bool valid = py_keys_open(&keys, source);
   if (valid && keys.n >= NX_PY_BATCH) {
-    Py_BEGIN_ALLOW_THREADS
-    resident = nx_lookup(self->reader, keys.bytes, (size_t)keys.n);
+    Py_BEGIN_ALLOW_THREADS resident = nx_lookup(self->reader, keys.bytes, (size_t)keys.n);
     Py_END_ALLOW_THREADS
   } else if (valid) {
     resident = nx_lookup(self->reader, keys.bytes, (size_t)keys.n);
@@ -56,8 +53,7 @@ static PyObject *py_reader_status(py_reader *self, PyObject *source) {
   int code = NX_OK;
   if (py_keys_open(&keys, source) && (presence = PyBytes_FromStringAndSize(NULL, keys.n)) != NULL) {
     uint8_t *out = (uint8_t *)PyBytes_AS_STRING(presence);
-    Py_BEGIN_ALLOW_THREADS
-    code = nx_status(self->reader, keys.bytes, (size_t)keys.n, out);
+    Py_BEGIN_ALLOW_THREADS code = nx_status(self->reader, keys.bytes, (size_t)keys.n, out);
     Py_END_ALLOW_THREADS
   }
   py_keys_close(&keys);
@@ -96,8 +92,7 @@ static PyObject *py_reader_pin(py_reader *self, PyObject *source) {
   int64_t pinned = 0;
   if (py_keys_open(&keys, source) && (pins = py_pins_new(self, keys.n)) != NULL) {
     if (keys.n >= NX_PY_BATCH) {
-      Py_BEGIN_ALLOW_THREADS
-      pinned = nx_pin(self->reader, keys.bytes, (size_t)keys.n, pins->handles);
+      Py_BEGIN_ALLOW_THREADS pinned = nx_pin(self->reader, keys.bytes, (size_t)keys.n, pins->handles);
       Py_END_ALLOW_THREADS
     } else {
       pinned = nx_pin(self->reader, keys.bytes, (size_t)keys.n, pins->handles);
@@ -114,7 +109,8 @@ static PyObject *py_reader_pin(py_reader *self, PyObject *source) {
 static PyObject *py_segment_tuple(const nx_segment *segment) {
   return Py_BuildValue("IIIKKKy#", segment->segment, segment->arena, segment->slot_count,
                        (unsigned long long)segment->slot_bytes, (unsigned long long)segment->page_bytes,
-                       (unsigned long long)segment->segment_bytes, segment->digest, (Py_ssize_t)sizeof segment->digest);
+                       (unsigned long long)segment->segment_bytes, segment->digest,
+                       (Py_ssize_t)sizeof segment->digest);
 }
 
 static PyObject *py_reader_segment(py_reader *self, PyObject *arg) {
@@ -196,10 +192,8 @@ static PyObject *py_pins_extents(py_pins *self, PyObject *unused) {
   PyObject *list = PyList_New(self->count);
   for (Py_ssize_t i = 0; list != NULL && i < self->count; i++) {
     PyObject *extent = py_extent(&self->handles[i]);
-    if (extent == NULL)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, extent);
+    if (extent == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, extent);
   }
   return list;
 }
@@ -280,9 +274,12 @@ static PyObject *py_pins_closed(py_pins *self, void *closure) {
 
 /* ---- types ---- */
 
-#define PY_METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))(function), flags, doc}
-#define PY_GETTER(name, function, doc) {name, (getter)(function), NULL, doc, NULL}
-#define PY_END {NULL, NULL, 0, NULL}
+#define PY_METHOD(name, function, flags, doc) \
+  { name, (PyCFunction)(void (*)(void))(function), flags, doc }
+#define PY_GETTER(name, function, doc) \
+  { name, (getter)(function), NULL, doc, NULL }
+#define PY_END \
+  { NULL, NULL, 0, NULL }
 
 static PyMethodDef py_reader_methods[] = {
     PY_METHOD("lookup", py_reader_lookup, METH_O, "How many leading keys are resident; pins nothing."),
@@ -293,23 +290,27 @@ static PyGetSetDef py_reader_getters[] = {
     PY_GETTER("epoch", py_reader_epoch, "Boot epoch of the daemon that serves now; 0 once it has moved."),
     PY_GETTER("session", py_reader_session, "The session that the pin object was made for."),
     {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot py_reader_slots[] = {{Py_tp_new, py_reader_new},
-                                        {Py_tp_dealloc, py_reader_dealloc},
-                                        {Py_tp_methods, py_reader_methods},
-                                        {Py_tp_getset, py_reader_getters},
-                                        {Py_tp_doc, "One attachment to an index. Its calls may come from any thread."},
-                                        {0, NULL}};
-static PyType_Spec py_reader_spec = {"nexuskv.native._core.Reader", sizeof(py_reader), 0, Py_TPFLAGS_DEFAULT, py_reader_slots};
+static PyType_Slot py_reader_slots[] = {
+    {Py_tp_new, py_reader_new},
+    {Py_tp_dealloc, py_reader_dealloc},
+    {Py_tp_methods, py_reader_methods},
+    {Py_tp_getset, py_reader_getters},
+    {Py_tp_doc, "One attachment to an index. Its calls may come from any thread."},
+    {0, NULL}};
+static PyType_Spec py_reader_spec = {"nexuskv.native._core.Reader", sizeof(py_reader), 0, Py_TPFLAGS_DEFAULT,
+                                     py_reader_slots};
 
 static PyMethodDef py_pins_methods[] = {
     PY_METHOD("extents", py_pins_extents, METH_NOARGS, "(segment, offset, length) of every page."),
     PY_METHOD("segments", py_pins_segments, METH_NOARGS, "The set of segments that the pages lie in."),
-    PY_METHOD("unreadable", py_pins_unreadable, METH_O, "How many pages from the first on whose segment is no key of the dict."),
+    PY_METHOD("unreadable", py_pins_unreadable, METH_O,
+              "How many pages from the first on whose segment is no key of the dict."),
     PY_METHOD("valid", py_pins_valid, METH_NOARGS, "How many leading pins still hold."),
     PY_METHOD("truncate", py_pins_truncate, METH_O, "Releases all pages but the first so many."),
     PY_METHOD("release", py_pins_release, METH_NOARGS, "Ends all pins; a second time does nothing."),
     PY_METHOD("__enter__", py_pins_enter, METH_NOARGS, NULL),
-    PY_METHOD("__exit__", py_pins_exit, METH_FASTCALL, NULL), PY_END};
+    PY_METHOD("__exit__", py_pins_exit, METH_FASTCALL, NULL),
+    PY_END};
 static PyGetSetDef py_pins_getters[] = {PY_GETTER("tokens", py_pins_tokens, "Valid tokens of all pages."),
                                         PY_GETTER("closed", py_pins_closed, "Released?"),
                                         {NULL, NULL, NULL, NULL, NULL}};

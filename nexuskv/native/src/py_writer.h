@@ -1,15 +1,13 @@
 /* Owns Writer and PinArray, the daemon's side. The GIL makes it one thread; only recover() lets it go. */
 
 typedef struct py_pin_array {
-  PyObject_HEAD
-  nx_pins *pins;
+  PyObject_HEAD nx_pins *pins;
   void *memory;
   size_t bytes;
 } py_pin_array;
 
 typedef struct py_writer {
-  PyObject_HEAD
-  nx_writer *writer;
+  PyObject_HEAD nx_writer *writer;
   uint64_t touch_cursor;
   void *memory[2];
   size_t bytes[2];
@@ -50,7 +48,8 @@ static PyObject *py_pin_array_counts(py_pin_array *self, void *closure) {
   (void)closure;
   uint64_t counts[3];
   nx_pins_counts(self->pins, counts);
-  return Py_BuildValue("KKK", (unsigned long long)counts[0], (unsigned long long)counts[1], (unsigned long long)counts[2]);
+  return Py_BuildValue("KKK", (unsigned long long)counts[0], (unsigned long long)counts[1],
+                       (unsigned long long)counts[2]);
 }
 
 /* ---- Writer: arguments and results ---- */
@@ -64,7 +63,8 @@ static PyObject *py_writer_new(PyTypeObject *type, PyObject *args, PyObject *kwa
   int code = NX_OK;
   for (int i = 0; i < 2 && code == NX_OK; i++)
     if (i == 0 || fds[i] >= 0) code = nx_map(fds[i], 1, &self->memory[i], &self->bytes[i]);
-  if (code == NX_OK) code = nx_writer_open(&self->writer, self->memory[0], self->bytes[0], self->memory[1], self->bytes[1]);
+  if (code == NX_OK)
+    code = nx_writer_open(&self->writer, self->memory[0], self->bytes[0], self->memory[1], self->bytes[1]);
   if (code == NX_OK) return (PyObject *)self;
   py_raise(code);
   Py_DECREF(self);
@@ -119,10 +119,8 @@ static PyObject *py_u32_list(const uint32_t *values, Py_ssize_t n) {
   PyObject *list = PyList_New(n);
   for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
     PyObject *value = PyLong_FromUnsignedLong(values[i]);
-    if (value == NULL)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, value);
+    if (value == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, value);
   }
   return list;
 }
@@ -148,11 +146,10 @@ typedef int64_t (*py_step)(nx_writer *, const uint32_t *, size_t);
 static PyObject *py_places(const nx_record *records, Py_ssize_t n) {
   PyObject *list = PyList_New(n);
   for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-    PyObject *place = PyLong_FromLongLong(records[i].status == NX_OK ? (long long)records[i].bucket : records[i].status);
-    if (place == NULL)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, place);
+    PyObject *place =
+        PyLong_FromLongLong(records[i].status == NX_OK ? (long long)records[i].bucket : records[i].status);
+    if (place == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, place);
   }
   return list;
 }
@@ -173,9 +170,13 @@ static PyObject *py_writer_write(py_writer *self, PyObject *source, py_write wri
   return places;
 }
 
-static PyObject *py_writer_reserve(py_writer *self, PyObject *records) { return py_writer_write(self, records, nx_reserve); }
+static PyObject *py_writer_reserve(py_writer *self, PyObject *records) {
+  return py_writer_write(self, records, nx_reserve);
+}
 
-static PyObject *py_writer_publish(py_writer *self, PyObject *records) { return py_writer_write(self, records, nx_publish); }
+static PyObject *py_writer_publish(py_writer *self, PyObject *records) {
+  return py_writer_write(self, records, nx_publish);
+}
 
 static PyObject *py_writer_step(py_writer *self, PyObject *source, py_step step) {
   PyObject *fast = PySequence_Fast(source, "buckets must be a list");
@@ -187,9 +188,13 @@ static PyObject *py_writer_step(py_writer *self, PyObject *source, py_step step)
   return result;
 }
 
-static PyObject *py_writer_abort(py_writer *self, PyObject *buckets) { return py_writer_step(self, buckets, nx_abort); }
+static PyObject *py_writer_abort(py_writer *self, PyObject *buckets) {
+  return py_writer_step(self, buckets, nx_abort);
+}
 
-static PyObject *py_writer_retire(py_writer *self, PyObject *buckets) { return py_writer_step(self, buckets, nx_retire); }
+static PyObject *py_writer_retire(py_writer *self, PyObject *buckets) {
+  return py_writer_step(self, buckets, nx_retire);
+}
 
 static int64_t py_commit_plain(nx_writer *writer, const uint32_t *buckets, size_t n) {
   return nx_commit(writer, buckets, NULL, n);
@@ -202,7 +207,8 @@ static PyObject *py_commit_checked(py_writer *self, PyObject *buckets, PyObject 
   if (sums == NULL) PyErr_NoMemory();
   while (places != NULL && sums != NULL && i < n && py_u64(PySequence_Fast_GET_ITEM(checksums, i), &sums[i])) i++;
   PyObject *result = NULL;
-  if (places != NULL && sums != NULL && i == n) result = PyLong_FromLongLong(nx_commit(self->writer, places, sums, (size_t)n));
+  if (places != NULL && sums != NULL && i == n)
+    result = PyLong_FromLongLong(nx_commit(self->writer, places, sums, (size_t)n));
   PyMem_Free(places);
   PyMem_Free(sums);
   return result;
@@ -212,12 +218,12 @@ static PyObject *py_writer_commit(py_writer *self, PyObject *args) {
   PyObject *buckets, *checksums = Py_None;
   if (!PyArg_ParseTuple(args, "O|O", &buckets, &checksums)) return NULL;
   if (checksums == Py_None) return py_writer_step(self, buckets, py_commit_plain);
-  PyObject *fast = PySequence_Fast(buckets, "buckets must be a list"), *sums = PySequence_Fast(checksums, "checksums must be a list");
+  PyObject *fast = PySequence_Fast(buckets, "buckets must be a list"),
+           *sums = PySequence_Fast(checksums, "checksums must be a list");
   PyObject *result = NULL;
   if (fast != NULL && sums != NULL && PySequence_Fast_GET_SIZE(fast) != PySequence_Fast_GET_SIZE(sums))
     PyErr_SetString(PyExc_ValueError, "one checksum a bucket");
-  else if (fast != NULL && sums != NULL)
-    result = py_commit_checked(self, fast, sums);
+  else if (fast != NULL && sums != NULL) result = py_commit_checked(self, fast, sums);
   Py_XDECREF(fast);
   Py_XDECREF(sums);
   return result;
@@ -242,17 +248,18 @@ static nx_pins **py_pins_of(PyObject *fast) {
 static PyObject *py_writer_reclaim(py_writer *self, PyObject *args) {
   PyObject *buckets, *arrays;
   if (!PyArg_ParseTuple(args, "OO", &buckets, &arrays)) return NULL;
-  PyObject *fast = PySequence_Fast(buckets, "buckets must be a list"), *others = PySequence_Fast(arrays, "pin arrays must be a list");
+  PyObject *fast = PySequence_Fast(buckets, "buckets must be a list"),
+           *others = PySequence_Fast(arrays, "pin arrays must be a list");
   uint32_t *places = fast == NULL ? NULL : py_buckets(fast), *freed = NULL;
   nx_pins **pins = others == NULL ? NULL : py_pins_of(others);
   PyObject *result = NULL;
   if (places != NULL && pins != NULL) {
     size_t n = (size_t)PySequence_Fast_GET_SIZE(fast);
     freed = PyMem_New(uint32_t, n + 1);
-    if (freed == NULL)
-      PyErr_NoMemory();
+    if (freed == NULL) PyErr_NoMemory();
     else
-      result = py_u32_list(freed, (Py_ssize_t)nx_reclaim(self->writer, places, n, pins, (size_t)PySequence_Fast_GET_SIZE(others), freed));
+      result = py_u32_list(freed, (Py_ssize_t)nx_reclaim(self->writer, places, n, pins,
+                                                         (size_t)PySequence_Fast_GET_SIZE(others), freed));
   }
   PyMem_Free(freed);
   PyMem_Free(pins);
@@ -300,10 +307,8 @@ static PyObject *py_writer_recover(py_writer *self, PyObject *unused) {
   (void)unused;
   nx_recovery found;
   int code;
-  Py_BEGIN_ALLOW_THREADS
-  code = nx_recover(self->writer, &found);
-  Py_END_ALLOW_THREADS
-  if (code != NX_OK) return py_raise(code);
+  Py_BEGIN_ALLOW_THREADS code = nx_recover(self->writer, &found);
+  Py_END_ALLOW_THREADS if (code != NX_OK) return py_raise(code);
   return Py_BuildValue("KKKKK", (unsigned long long)found.live, (unsigned long long)found.retiring,
                        (unsigned long long)found.writing, (unsigned long long)found.torn,
                        (unsigned long long)found.segments_dropped);
@@ -321,12 +326,9 @@ static PyObject *py_writer_entries(py_writer *self, PyObject *args) {
   PyObject *list = PyList_New(found);
   for (Py_ssize_t i = 0; list != NULL && i < found; i++) {
     PyObject *tuple = py_record_tuple(&records[i]);
-    if (tuple == NULL)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, tuple);
+    if (tuple == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, tuple);
   }
   PyMem_Free(records);
   return list == NULL ? NULL : Py_BuildValue("KN", (unsigned long long)cursor, list);
 }
-

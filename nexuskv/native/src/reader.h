@@ -52,10 +52,8 @@ int nx_attach_memory(nx_reader **out, const void *index, size_t index_bytes, voi
   if (reader == NULL) return NX_E_SYSTEM;
   reader->attachment = __atomic_add_fetch(&attachments, 1, __ATOMIC_RELAXED);
   int code = nx_reader_open(reader, index, index_bytes, touch, touch_bytes, pins, pin_bytes);
-  if (code == NX_OK)
-    *out = reader;
-  else
-    nx_detach(reader);
+  if (code == NX_OK) *out = reader;
+  else nx_detach(reader);
   return code;
 }
 
@@ -72,8 +70,8 @@ int nx_attach(nx_reader **out, int index_fd, int touch_fd, int pin_fd) {
   /* A mapping holds its open file description, and with it the owner's lock: no child may inherit this one. */
   if (code == NX_OK && madvise(mapped[2].memory, mapped[2].bytes, MADV_DONTFORK) != 0) code = NX_E_SYSTEM;
   if (code == NX_OK)
-    code = nx_attach_memory(out, mapped[0].memory, mapped[0].bytes, mapped[1].memory, mapped[1].bytes, mapped[2].memory,
-                            mapped[2].bytes);
+    code = nx_attach_memory(out, mapped[0].memory, mapped[0].bytes, mapped[1].memory, mapped[1].bytes,
+                            mapped[2].memory, mapped[2].bytes);
   if (code == NX_OK) memcpy((*out)->mapped, mapped, sizeof mapped);
   for (int i = 0; i < 3 && code != NX_OK; i++) nx_unmap(mapped[i].memory, mapped[i].bytes);
   return code;
@@ -217,7 +215,8 @@ int64_t nx_pin(nx_reader *reader, const void *keys, size_t n, nx_handle *handles
 
 static bool nx_is_pinned(const nx_reader *reader, const nx_handle *handle) {
   const nx_pin_pool *pool = &reader->hand->pool;
-  return handle->attachment == reader->attachment && handle->pin < pool->capacity && handle->bucket < reader->table.bucket_count &&
+  return handle->attachment == reader->attachment && handle->pin < pool->capacity &&
+         handle->bucket < reader->table.bucket_count &&
          NX_LOAD(&pool->words[handle->pin]) == nx_pin_word(handle->bucket, handle->generation);
 }
 
@@ -227,10 +226,8 @@ int nx_unpin(nx_reader *reader, const nx_handle *handles, size_t n) {
   int code = NX_OK;
   nx_lock(&hand->lock);
   for (size_t i = 0; i < n; i++) {
-    if (nx_is_pinned(reader, &handles[i]))
-      nx_pool_return(&hand->pool, handles[i].pin);
-    else
-      code = NX_E_STALE;
+    if (nx_is_pinned(reader, &handles[i])) nx_pool_return(&hand->pool, handles[i].pin);
+    else code = NX_E_STALE;
   }
   nx_unlock(&hand->lock);
   return code;
@@ -260,8 +257,8 @@ static bool nx_copy_segment(const nx_table *table, uint32_t number, nx_segment *
   nx_load_words(&copy, row, sizeof copy);
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   if (NX_LOAD(&row->state) != 1 || copy.seal != nx_segment_seal(&copy)) return false;
-  *out = (nx_segment){copy.segment,    copy.arena,         copy.slot_count, copy.slot_bytes,
-                      copy.page_bytes, copy.segment_bytes, {0}};
+  *out = (nx_segment){copy.segment,       copy.arena, copy.slot_count, copy.slot_bytes, copy.page_bytes,
+                      copy.segment_bytes, {0}};
   memcpy(out->digest, copy.digest, sizeof out->digest);
   return true;
 }

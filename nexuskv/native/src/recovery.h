@@ -1,7 +1,9 @@
-/* Owns what a new daemon does with the index of a dead one. Readers go on meanwhile: entries that hold are not touched.
+/* Owns what a new daemon does with the index of a dead one. Readers go on meanwhile: entries that hold are not
+ * touched.
  *
  * kill -9 leaves at most one bucket half written (in WRITING), because every step of an entry is one store of its
- * generation word. The seals catch that one, and with it what a scribble or a bug may have left. */
+ * generation word. The seals catch that one, and with it what a scribble or a bug may have left. What is dropped here is
+ * freed without a look at the pins: an entry whose place cannot be believed has no page to protect. */
 
 /* One bit a slot of every segment: no two entries may share a slot. */
 typedef struct nx_claims {
@@ -21,7 +23,8 @@ static int nx_claims_open(nx_writer *writer, nx_claims *claims, nx_recovery *rep
   for (uint32_t i = 0; i < table->directory_capacity; i++) {
     nx_segment segment;
     if (table->directory[i].state == 0) continue;
-    if (!nx_copy_segment(table, i, &segment) || !nx_segment_sane(&segment) || segment.segment % table->directory_capacity != i) {
+    if (!nx_copy_segment(table, i, &segment) || !nx_segment_sane(&segment) ||
+        segment.segment % table->directory_capacity != i) {
       NX_STORE_RELEASE(&table->directory[i].state, 0u);
       report->segments_dropped++;
       continue;
@@ -62,7 +65,8 @@ static bool nx_doubled(const nx_table *table, uint64_t bucket, uint64_t home, ui
 static bool nx_keeps(const nx_table *table, nx_claims *claims, uint64_t *hops, uint64_t bucket) {
   uint64_t home, bit;
   if (!nx_whole(table, bucket) || !nx_hop_bit(table, bucket, &home, &bit)) return false;
-  if (NX_STATE(table->hot[bucket].generation) != NX_RETIRING && nx_doubled(table, bucket, home, hops[home])) return false;
+  if (NX_STATE(table->hot[bucket].generation) != NX_RETIRING && nx_doubled(table, bucket, home, hops[home]))
+    return false;
   if (!nx_claim(table, claims, &table->hot[bucket])) return false;
   hops[home] |= bit;
   return true;
@@ -108,7 +112,8 @@ int64_t nx_entries(nx_writer *writer, uint64_t *cursor, nx_record *out, size_t l
   size_t found = 0;
   for (; bucket < end && found < limit; bucket++) {
     unsigned state = NX_STATE(writer->table.hot[bucket].generation);
-    if (state == NX_WRITING || state == NX_LIVE || state == NX_RETIRING) nx_read(writer, (uint32_t)bucket, &out[found++]);
+    if (state == NX_WRITING || state == NX_LIVE || state == NX_RETIRING)
+      nx_read(writer, (uint32_t)bucket, &out[found++]);
   }
   *cursor = bucket < end ? bucket : 0;
   return (int64_t)found;

@@ -1,5 +1,6 @@
 /* Owns the search of the table: one key, and many with their cache misses overlapping. Reads alone; pins nothing.
- * It believes no number in the table: every bucket it touches is below the bucket count that nx_table_open checked. */
+ * It believes no number in the table: every bucket it touches is below the bucket count that nx_table_open checked.
+ * */
 
 #define NX_BLOCK 16u /* about as many cache misses as a core has under way at once; its pins share one fence */
 
@@ -30,8 +31,8 @@ static unsigned nx_search(const nx_table *table, const void *key, uint64_t home,
 
 static inline const void *nx_key_at(const void *keys, size_t i) { return (const char *)keys + NX_KEY_BYTES * i; }
 
-/* Keys that are looked for together, in three short loops: fetch their homes, fetch the rows to which the homes point,
- * compare. So the cache misses of a whole block overlap. */
+/* Keys that are looked for together, in three short loops: fetch their homes, fetch the rows to which the homes
+ * point, compare. So the cache misses of a whole block overlap. */
 typedef struct nx_block {
   size_t start;
   size_t size;
@@ -57,7 +58,8 @@ static inline void nx_fetch_rows(nx_block *block, const nx_table *table, const v
   }
 }
 
-/* Three blocks in flight: of the latest the homes are on their way, of the next the rows, and the oldest is compared. */
+/* Three blocks in flight: of the latest the homes are on their way, of the next the rows, and the oldest is
+ * compared. */
 typedef struct nx_walk {
   const nx_table *table;
   const void *keys;

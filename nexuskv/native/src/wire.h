@@ -129,7 +129,8 @@ static int nx_receive(int fd, uint8_t *buffer, nx_message *message) {
     char bytes[CMSG_SPACE(sizeof(int) * NX_MESSAGE_FDS)];
   } control;
   struct iovec part = {buffer, NX_MESSAGE_BYTES};
-  struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  struct msghdr header = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   ssize_t size;
   uint64_t fields = 0;
   message->fd_count = 0;
@@ -167,8 +168,9 @@ static int nx_find_path(const char *address, char *path, size_t room) {
   static const char *const system_path = "/run/nexuskv/nexuskvd.sock";
   const char *chosen = address != NULL ? address : getenv("NEXUSKV_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
   if (chosen != NULL && *chosen != 0) return nx_path_of(chosen, path, room);
-  int size = runtime != NULL && *runtime != 0 ? snprintf(path, room, "%s/nexuskv/default.sock", runtime)
-                                              : snprintf(path, room, "/tmp/nexuskv-%u/default.sock", (unsigned)getuid());
+  int size = runtime != NULL && *runtime != 0
+                 ? snprintf(path, room, "%s/nexuskv/default.sock", runtime)
+                 : snprintf(path, room, "/tmp/nexuskv-%u/default.sock", (unsigned)getuid());
   if ((size_t)size >= room) return NX_E_ARGUMENT;
   if (access(path, F_OK) != 0 && access(system_path, F_OK) == 0) snprintf(path, room, "%s", system_path);
   return NX_OK;

@@ -100,8 +100,8 @@ static void nx_fill(nx_writer *writer, uint64_t bucket, const nx_record *record)
   memcpy(fresh.key, record->key, sizeof fresh.key);
   nx_cold *cold = &table->cold[bucket];
   uint64_t incarnation = NX_INCARNATION(hot->generation) + 1;
-  NX_STORE(&hot->generation, incarnation << 2 | NX_WRITING);  /* P1 */
-  __atomic_thread_fence(__ATOMIC_RELEASE);                    /* P2 */
+  NX_STORE(&hot->generation, incarnation << 2 | NX_WRITING);                 /* P1 */
+  __atomic_thread_fence(__ATOMIC_RELEASE);                                   /* P2 */
   nx_store_words(hot->key, fresh.key, sizeof fresh - offsetof(nx_hot, key)); /* P3 */
   *cold = (nx_cold){.checksum = record->checksum, .tick = record->tick, .owner = record->owner};
   memcpy(cold->parent, record->parent, sizeof cold->parent);
@@ -205,7 +205,8 @@ int64_t nx_reclaim(nx_writer *writer, const uint32_t *buckets, size_t n, nx_pins
                    uint32_t *freed) {
   int64_t done = 0;
   for (size_t i = 0; i < n; i++)
-    if (nx_is(&writer->table, buckets[i], NX_RETIRING)) writer->candidate[buckets[i] / 8] |= (uint8_t)(1u << (buckets[i] % 8));
+    if (nx_is(&writer->table, buckets[i], NX_RETIRING))
+      writer->candidate[buckets[i] / 8] |= (uint8_t)(1u << (buckets[i] % 8));
   NX_WRITER_FENCE(); /* W2 */
   for (size_t i = 0; i < pin_count; i++) nx_spare_pinned(writer, pins[i]);
   for (size_t i = 0; i < n; i++) {
