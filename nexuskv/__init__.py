@@ -23,6 +23,7 @@ from nexuskv.errors import (
     UnknownDescriptor,
     VersionMismatch,
 )
+from nexuskv.native import Moved, PinsFull, get_include, get_source
 
 __all__ = [
     "PRESETS",
@@ -39,11 +40,13 @@ __all__ = [
     "Handle",
     "Hit",
     "LocalError",
+    "Moved",
     "NexusError",
     "NotPermitted",
     "NotReserved",
     "PageStatus",
     "ParentMissing",
+    "PinsFull",
     "RemoteError",
     "Reservation",
     "StartupError",
@@ -51,6 +54,8 @@ __all__ = [
     "VersionMismatch",
     "WritablePage",
     "connect",
+    "get_include",
+    "get_source",
     "mamba2",
     "mha",
     "mla",

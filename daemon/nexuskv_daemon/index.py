@@ -61,7 +61,7 @@ class TenantIndex:
         self.sessions: dict[int, PinObject] = {}
         self._orphans: list[PinObject] = []
         self._gone: list[int] = []
-        self._past = 0, 0
+        self._past = 0, 0, 0
         with contextlib.ExitStack() as undo:
             self._index = namespace.open(INDEX, number, writable=True)
             undo.callback(os.close, self._index)
@@ -103,10 +103,11 @@ class TenantIndex:
 
     def usage(self) -> Usage:
         each = [pins.array for pins in (*self.sessions.values(), *self._orphans)]
-        counts = [array.counts for array in each]
+        hits, misses, full = (sum(count) for count in zip(self._past, *(a.counts for a in each), strict=True))
         return Usage(
-            self._past[0] + sum(hits for hits, _, _ in counts),
-            self._past[1] + sum(misses for _, misses, _ in counts),
+            hits,
+            misses,
+            full,
             sum(array.held for array in each),
             self.writer.occupied,
             self.writer.max_entries,
@@ -194,8 +195,8 @@ class TenantIndex:
         for each in [each for each in self._orphans if not each.held]:
             self._orphans.remove(each)
             self._gone.append(each.session)
-            hits, misses, _ = each.array.counts
-            self._past = self._past[0] + hits, self._past[1] + misses
+            past, theirs = self._past, each.array.counts
+            self._past = past[0] + theirs[0], past[1] + theirs[1], past[2] + theirs[2]
             each.close()
 
     def close(self, *, keep: bool) -> None:

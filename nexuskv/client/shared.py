@@ -5,7 +5,6 @@ Owns the choice of the pages to pin and the mapping of the segments they lie in.
 
 from __future__ import annotations
 
-
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.session import Session

@@ -257,7 +257,8 @@ class ArenaStats(msgspec.Struct, frozen=True):
 class TenantStats(msgspec.Struct, frozen=True):
     """Figures of one tenant, in pages. Hits, misses and pins are its clients' word: the daemon is not asked for them.
 
-    `entries` of at most `index_entries` stand in the shared index; `pinned` counts a page once for each hit on it.
+    `entries` of at most `index_entries` stand in the shared index; `pinned` counts a page once for each hit on it;
+    `pins_full` counts hits that a client could not have because it held all the pages that --pins allows.
     """
 
     tenant: str
@@ -266,6 +267,7 @@ class TenantStats(msgspec.Struct, frozen=True):
     pinned: int
     entries: int
     index_entries: int
+    pins_full: int
 
 
 class Stats(Message, frozen=True, tag="stats"):

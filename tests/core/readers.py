@@ -67,7 +67,7 @@ class Readers:
         assert session > 0
 
     def usage(self) -> Usage:
-        return Usage(0, 0, sum(self.pins.values()), len(self._occupied), self.capacity)
+        return Usage(0, 0, 0, sum(self.pins.values()), len(self._occupied), self.capacity)
 
     def used(self) -> list[tuple[int, bytes]]:
         touched, self.touched = self.touched, []

@@ -6,7 +6,6 @@ import signal
 import time
 from multiprocessing.connection import Connection
 
-import numpy as np
 import pytest
 
 import nexuskv
@@ -111,7 +110,7 @@ def test_pins_outlive_their_connection(daemon: Daemon, client: nexuskv.Client, c
     put(cache, keys(cache, CHAIN))
     with daemon.client() as other:
         hit = other.open(PAGES, model="m").match(keys(cache, CHAIN))
-        with pytest.raises(nexuskv.RemoteError):
+        with pytest.raises(nexuskv.BadRequest):
             other.evict("x" * 300_000)  # the daemon ends the session of whoever sends that
         until(lambda: client.stats().sessions == 1, "the connection is lost")
         hammer(cache)
@@ -122,7 +121,7 @@ def test_pins_outlive_their_connection(daemon: Daemon, client: nexuskv.Client, c
         assert retiring(client) == 0
 
 
-def test_more_pins_than_there_are_words(client: nexuskv.Client) -> None:
+def test_more_pins_than_there_are_words() -> None:
     with running("--pins", "10", memory="4MiB") as small, small.client() as client:
         cache = client.open(PAGES, model="m")
         put(cache, keys(cache, 16))
@@ -162,4 +161,4 @@ def test_a_client_that_scribbles_over_its_pins_and_hints(
     hammer(cache)
     assert put(cache, keys(cache, SLOTS, branch=1)) == SLOTS, f"seed {seed}"
     assert verified(cache, keys(cache, SLOTS, branch=1)) == SLOTS
-    assert np.array_equal(client.stats().tenants[0].pinned, 0)
+    assert client.stats().tenants[0].pinned == 0

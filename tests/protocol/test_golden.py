@@ -35,7 +35,7 @@ REQUESTS: list[tuple[m.Request, str]] = [
 ]
 
 ARENA = m.ArenaStats("d", "t", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-TENANT = m.TenantStats("t", 1, 2, 3, 4, 5)
+TENANT = m.TenantStats("t", 1, 2, 3, 4, 5, 6)
 REPLIES: list[tuple[m.Reply | m.Notice, str]] = [
     (m.Welcome(1, 1, 5, "i", "uid:0", "0.1"), "97 a777656c636f6d65 01 01 05 a169 a57569643a30 a3302e31"),
     (m.Registered(2, 1), "93 aa72656769737465726564 02 01"),

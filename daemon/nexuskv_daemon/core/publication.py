@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Usage(NamedTuple):
-    """Pages hit and missed so far, pages pinned now, entries that stand in the index, and how many may."""
+    """Pages hit and missed so far, hits refused for want of a pin, pages pinned now, entries, and how many may be."""
 
     hits: int
     misses: int
+    pins_full: int
     pinned: int
     entries: int
     index_entries: int

@@ -180,6 +180,7 @@ def _tenant_stats(tenant: str, arenas: list[Arena]) -> m.TenantStats:
         pinned=usage.pinned + sum(arena.pinned for arena in arenas),
         entries=usage.entries,
         index_entries=usage.index_entries,
+        pins_full=usage.pins_full,
     )
 
 
