@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nexuskv.contract import Descriptor
 from nexuskv.errors import ArenaFull, BadRequest, StartupError
-from nexuskv.native import EXISTS, FullError, LayoutError, Writer, format_index, index_bytes
+from nexuskv.native import EXISTS, FullError, LayoutError, PinArray, Writer, format_index, index_bytes
 from nexuskv.native.rows import Record
 from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
@@ -94,12 +94,18 @@ class TenantIndex:
     def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
 
+    def pinned(self) -> set[int]:
+        return {bucket for array in self._arrays() for bucket in array.buckets()}
+
     def free(self, entries: list[Entry]) -> list[Entry]:
+        freed = set(self.writer.reclaim([entry.bucket for entry in entries], self._arrays()))
+        return [entry for entry in entries if entry.bucket in freed]
+
+    def _arrays(self) -> list[PinArray]:
+        """Everybody's pins, as far as their clients still live."""
         if self._orphans:
             self._sweep()
-        arrays = [each.array for each in (*self.sessions.values(), *self._orphans)]
-        freed = set(self.writer.reclaim([entry.bucket for entry in entries], arrays))
-        return [entry for entry in entries if entry.bucket in freed]
+        return [each.array for each in (*self.sessions.values(), *self._orphans)]
 
     def usage(self) -> Usage:
         each = [pins.array for pins in (*self.sessions.values(), *self._orphans)]

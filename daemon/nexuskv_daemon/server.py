@@ -222,6 +222,7 @@ class Server:
         self._epoll.unregister(connection.sock.fileno())
         connection.close()
         self._engine.disconnect(connection.number)
+        # A process that died let go of its mappings before its sockets: what it held comes back at once.
         self._engine.abandoned(self._publications.sweep())
 
     def _collect(self) -> None:

@@ -52,6 +52,10 @@ class Population:
 
         return action
 
+    def keys(self, count: int) -> list[bytes]:
+        """Keys of resident pages, chosen anew."""
+        return [bytes(bytearray(self._random.choice(self._random.choice(self._long)))) for _ in range(count)]
+
     def _length(self) -> int:
         due = len(self._long) * LONG_ONE_IN <= self._short
         return LONG_CHAIN if due else self._random.randint(*SHORT_CHAIN)

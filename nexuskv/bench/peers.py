@@ -2,7 +2,7 @@
 
 Owns LMDB's set-up, the fastest one there is for it: on tmpfs, nothing synchronised, written through its memory map, a
 database of its own for each way of writing. A page that LMDB returns is valid only inside its transaction, while a
-NexusKV page stays pinned: the puts are compared here, not the promises.
+NexusKV page stays pinned: the times are compared here, not the promises.
 """
 
 import contextlib
@@ -37,6 +37,49 @@ def lmdb_puts(pages: Sequence[Page], batch: int) -> Iterator[Action]:
             for _ in range(SETTLING_ROUNDS):
                 _put(environment, pages, batch)
             yield lambda: [_put(environment, pages, batch)]
+
+
+class LmdbGets:
+    """Reads resident pages, each time in a read transaction of its own, as buffers into LMDB's memory map."""
+
+    def __init__(self, environment: "lmdb.Environment", keys: Sequence[bytes]) -> None:
+        self._environment = environment
+        self._keys = keys
+
+    def singly(self) -> list[float]:
+        """Seconds of one page in its own transaction, of many in a row."""
+        begin = self._environment.begin
+        start = time.perf_counter()
+        for key in self._keys:
+            with begin(buffers=True) as transaction:
+                transaction.get(key)
+        return [(time.perf_counter() - start) / len(self._keys)]
+
+    def count(self, keys: Sequence[bytes]) -> int:
+        """How many leading keys are there."""
+        with self._environment.begin(buffers=True) as transaction:
+            get = transaction.get
+            for position, key in enumerate(keys):
+                if get(key) is None:
+                    return position
+        return len(keys)
+
+    def pages(self, keys: Sequence[bytes]) -> None:
+        """Finds all pages."""
+        with self._environment.begin(buffers=True) as transaction:
+            _ = [transaction.get(key) for key in keys]
+
+
+@contextlib.contextmanager
+def lmdb_gets(keys: Sequence[bytes], page_bytes: int) -> Iterator[LmdbGets]:
+    """Yields a reader of pages under `keys`. It has LMDB's lock table: without, a writer may reuse what it reads."""
+    room = 4 * len(keys) * page_bytes + 64 * MIB
+    with tempfile.TemporaryDirectory(prefix="nexuskv-bench-", dir="/dev/shm") as folder:
+        with lmdb.open(folder, map_size=room) as environment, environment.begin(write=True) as transaction:
+            for key in keys:
+                transaction.put(key, bytes(page_bytes))
+        with lmdb.open(folder, map_size=room, readonly=True) as environment:
+            yield LmdbGets(environment, keys)
 
 
 def _put(environment: "lmdb.Environment", pages: Sequence[Page], batch: int) -> float:

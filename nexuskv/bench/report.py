@@ -109,7 +109,9 @@ def _number(value: float | None) -> str:
     """Three digits or so: no figure here is known better."""
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _rivals(outcomes: list[Outcome]) -> list[str]:
@@ -126,9 +128,10 @@ def _comparison(ours: Outcome, theirs: Outcome) -> str:
     parts = []
     for placement, figure in ours.placed.items():
         other = theirs.placed[placement]
-        ahead = "ahead of" if figure.value > other.value else "behind"
+        larger = figure.value > other.value
+        ahead = "ahead of" if larger == (ours.definition.sense == ">=") else "behind"
         parts.append(
-            f"{placement} {ahead} {theirs.definition.rival} ({figure.value:.1f} and {other.value:.1f} {figure.unit})"
+            f"{placement} {ahead} {theirs.definition.rival} ({_number(figure.value)} and {_number(other.value)} {figure.unit})"
         )
     return f"{ours.definition.name}: {', '.join(parts)}."
 

@@ -37,9 +37,15 @@ def daemon_for(pages: int, page_bytes: int) -> Iterator[PrivateDaemon]:
     """A daemon with one segment that has room for just so many pages."""
     # One segment, because the floor copies into the same slots: none may be taken from elsewhere.
     size = str(pages * slot_bytes(page_bytes))
-    instance = f"bench-{os.getpid()}-{secrets.token_hex(3)}"
-    with PrivateDaemon(instance, "--memory", size, "--segment-bytes", size) as daemon:
+    entries = str(pages * 11 // 10 + 64)  # the share that the daemon would take is for pages of real sizes
+    options = ("--memory", size, "--segment-bytes", size, "--index-entries", entries)
+    with PrivateDaemon(new_instance(), *options) as daemon:
         yield daemon
+
+
+def new_instance() -> str:
+    """A name that no other run has."""
+    return f"bench-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def random_keys(count: int) -> list[bytes]:

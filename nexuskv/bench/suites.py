@@ -1,5 +1,5 @@
 """The suites that `nexuskv bench` knows, one row each."""
 
-from nexuskv.bench import core
+from nexuskv.bench import core, index
 
-SUITES = {suite.name: suite for suite in (core.SUITE,)}
+SUITES = {suite.name: suite for suite in (core.SUITE, index.SUITE)}

@@ -42,12 +42,11 @@ class Cache:
     """Pages of one descriptor, model and salt in the tenant's arena."""
 
     def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
-        session = keeper.session
-        self._way = _way(session, descriptor)
+        self._way = keeper.use(lambda session: _way(session, descriptor))
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
-        self.root = contract.chain_root(descriptor.digest, model, session.welcome.tenant, salt)
+        self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before."""
@@ -128,7 +127,7 @@ class Cache:
 
 def _way(session: Session, descriptor: contract.Descriptor) -> Way:
     session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
-    return AskedWay(session, descriptor) if session.reader is None else SharedWay(session, descriptor)
+    return SharedWay(session, descriptor) if session.shared else AskedWay(session, descriptor)
 
 
 def _no_key(error: ValueError) -> BadRequest:

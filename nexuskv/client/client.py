@@ -27,7 +27,8 @@ class Client:
         """Connects to `address`, by default NEXUSKV_SOCKET, the system's daemon or the user's own.
 
         `timeout` bounds every request, in seconds. Without `shared`, each hit is asked of the daemon instead of being
-        looked up in the shared index: to compare, and to find faults. Raises Disconnected, VersionMismatch, BadRequest.
+        looked up in the shared index: to compare, and to find faults; such hits end with the connection. Raises
+        Disconnected, VersionMismatch, BadRequest.
         """
         if not 1e-6 <= timeout < 1 << 31:  # the kernel takes less than a microsecond for "no timeout"
             raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")

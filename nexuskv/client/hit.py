@@ -98,7 +98,10 @@ class Hit:
         if index < 0:
             index += len(self._pins)
         segment, offset, _, _ = self._pins[index]
-        mapped = self._source.segments[segment]
+        mapped = self._source.segments.get(segment)
+        if mapped is None:  # the client was closed
+            self.check()
+            raise Closed("the segment of this page is gone: match again")
         position = self.start + index
         return Page(self, self._keys[position], position, mapped, offset // mapped.slot_bytes)
 

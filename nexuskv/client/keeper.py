@@ -32,6 +32,7 @@ class SessionKeeper:
         self._next_try = 0.0
         self._lock = threading.Lock()
         self._closed = False
+        self._past: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = Session(path, timeout, shared=shared)
         _keepers.add(self)
 
@@ -66,7 +67,7 @@ class SessionKeeper:
 
     def _daemon_is_away(self, session: Session) -> bool:
         """Whether a dead session's reader is the best there is. The daemon is looked for now and then only."""
-        if session.reader is None:
+        if session.reader is None or not session.shared:
             return False
         now = time.monotonic()
         if now < self._next_try:
@@ -92,9 +93,10 @@ class SessionKeeper:
         )
 
     def _leave(self, why: str) -> None:
-        if self._session is not None:
-            self._session.leave(why)
-            self._session = None
+        for session in (self._session, *self._past):
+            if session is not None:
+                session.leave(why)
+        self._session = None
 
     def _renew(self) -> Session:
         with self._lock:
@@ -104,6 +106,7 @@ class SessionKeeper:
                 fresh = Session(self._path, self._timeout, shared=self._shared)
                 if self._session is not None:
                     self._session.close()  # its open hits and reservations keep what they need
+                    self._past.add(self._session)
                 self._session = fresh
             return self._session
 

@@ -46,16 +46,19 @@ SLOT_MASK = (1 << SLOT_BITS) - 1
 class Session:
     """A greeted connection, until it is not `alive` any more.
 
-    `reader` reads the tenant's shared index, from the first `arena` on; it goes on when the connection ended.
+    `reader` reads the tenant's shared index, from the first `arena` on; it goes on when the connection ended. Its lock
+    tells the daemon, also one that was started later, that this process may still write what it reserved. Therefore
+    sessions that are not `shared` and look nothing up there have one too.
     """
 
     def __init__(self, path: Path, timeout: float, *, shared: bool) -> None:
-        """Connects and says hello; without `shared` there is no reader. Raises Disconnected, VersionMismatch."""
+        """Connects and says hello. Raises Disconnected, VersionMismatch."""
         self._path = path
         self._timeout = timeout
-        self._shared = shared
+        self.shared = shared
         self.reader: Reader | None = None
         self._lock = threading.Lock()
+        self._attaching = threading.Lock()
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
         self._orphans: deque[m.Request] = deque()
@@ -83,8 +86,9 @@ class Session:
         registered, number = self._arenas.get(descriptor.descriptor_id, (None, 0))
         if registered is descriptor or registered == descriptor:
             return number
-        if self._shared and self.reader is None:
-            self.call(m.Attach(self.number()), m.Attached)
+        with self._attaching:
+            if self.reader is None:
+                self.call(m.Attach(self.number()), m.Attached)
         request = m.Register(self.number(), contract.encode(descriptor))
         number = self.call(request, m.Registered).arena
         self._layouts[number] = descriptor.page_layout
@@ -182,21 +186,35 @@ class Session:
             message = _decode(data)
             if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
-            elif isinstance(message, m.Attached) and len(descriptors) == 3:
-                self.reader = _attach(descriptors)
+            elif isinstance(message, m.Attached):
+                self._attach(descriptors)
             elif isinstance(message, m.Dropped):
                 self._unmap(message.segments)
             return message
         finally:
             seqpacket.close_all(descriptors)
 
+    def _attach(self, descriptors: list[int]) -> None:
+        """Reads the shared index from now on. A session gets it once, so one that cannot take it is of no more use."""
+        try:
+            _all_there(descriptors, 3)
+            self.reader = Reader(*descriptors)
+        except LayoutError as error:
+            self.close()
+            raise VersionMismatch(
+                f"the daemon's shared index cannot be read ({error}): install the same release on both sides"
+            ) from error
+        except OSError as error:
+            self.close()
+            raise LocalError(f"this process cannot map the daemon's shared index: {error}") from error
+        except NexusError:
+            self.close()
+            raise
+
     def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
         """Maps what was handed out. That comes once a session, so one that cannot take it is of no more use."""
         try:
-            if len(segments) != len(descriptors):
-                raise LocalError(
-                    "this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE"
-                )
+            _all_there(descriptors, len(segments))
             for segment in segments:
                 self._map_one(segment, descriptors.pop(0))
         except OSError as error:
@@ -236,15 +254,9 @@ class Session:
         )
 
 
-def _attach(descriptors: list[int]) -> Reader:
-    try:
-        return Reader(*descriptors)
-    except LayoutError as error:
-        raise VersionMismatch(
-            f"the daemon's shared index cannot be read ({error}): install the same release"
-        ) from error
-    except OSError as error:
-        raise LocalError(f"this process cannot map the daemon's shared index: {error}") from error
+def _all_there(descriptors: list[int], expected: int) -> None:
+    if len(descriptors) != expected:
+        raise LocalError("this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE")
 
 
 def _decode(data: memoryview) -> m.Reply | m.Notice:

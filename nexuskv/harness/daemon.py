@@ -1,4 +1,4 @@
-"""A private `nexuskvd`, started for one run and gone after it.
+"""A private `nexuskvd`, started for one run and gone after it; in between it may be killed and started again.
 
 Owns its command line, temporary folder and log. Knows nothing of what it is used for. It runs in a session of its own,
 so that Ctrl-C reaches only the parent, which then ends it in order.
@@ -35,50 +35,74 @@ class PrivateDaemon:
 
     def __enter__(self) -> Self:
         """Raises StartupError with the daemon's last words."""
-        command = [sys.executable, "-m", "nexuskv_daemon", "--instance", self.instance]
-        options = ["--socket", self.socket, *self._options]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*command, *options], stderr=log, start_new_session=True)
+        self.start()
         try:
-            self._wait_until_it_answers()
+            self.wait_until_it_answers()
         except BaseException:
-            self._stop()
+            self._leave_nothing()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self._leave_nothing()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def _wait_until_it_answers(self) -> None:
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def objects(self) -> list[Path]:
+        """What the instance has in shared memory now."""
+        return list(Path("/dev/shm").glob(f"nexuskv-{self.instance}-*"))
+
+    def start(self) -> None:
+        """Starts a process, with the same options as the one before it; it may not answer yet."""
+        command = [sys.executable, "-m", "nexuskv_daemon", "--instance", self.instance]
+        options = ["--socket", self.socket, *self._options]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([*command, *options], stderr=log, start_new_session=True)
+
+    def kill(self) -> None:
+        """Ends the process as a crash would: what it has in shared memory stays."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Ends the process in order: a daemon that is well leaves nothing in shared memory."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def wait_until_it_answers(self) -> None:
+        """Raises StartupError with the daemon's last words when it ended, or does not answer in time."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise StartupError(f"the daemon did not start: {self._last_words()}")
+            if not self.running:
+                raise StartupError(f"the daemon did not start: {self.last_words()}")
             try:
                 with nexuskv.connect(self.socket):
                     return
             except Disconnected:
                 time.sleep(0.02)
-        raise StartupError(f"the daemon did not answer within {START_SECONDS:.0f} s: {self._last_words()}")
+        raise StartupError(f"the daemon did not answer within {START_SECONDS:.0f} s: {self.last_words()}")
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The last line that a daemon of this run said."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it ended with status {self._process.returncode} and said nothing"
 
-    def _stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for leftover in Path("/dev/shm").glob(f"nexuskv-{self.instance}-*"):
+    def _leave_nothing(self) -> None:
+        self.stop()
+        for leftover in self.objects:
             leftover.unlink()  # only a daemon that was killed leaves any
         self._folder.cleanup()
 

@@ -390,6 +390,9 @@ int64_t nx_entries(nx_writer *writer, uint64_t *cursor, nx_record *out, size_t l
 int nx_pins_open(nx_pins **out, const void *memory, size_t bytes);
 void nx_pins_close(nx_pins *pins);
 uint64_t nx_pins_held(const nx_pins *pins);
+/* Buckets that the words name just now, up to `limit` of them; gives their number. A hint for choosing victims, with no
+ * fence: a pin that comes meanwhile is found by nx_reclaim. Not bounded by any table: the client may have written anything. */
+uint64_t nx_pins_buckets(const nx_pins *pins, uint32_t *buckets, uint64_t limit);
 void nx_pins_counts(const nx_pins *pins, uint64_t counts[3]); /* hits, misses, full: the client's word */
 
 /* ---- a client: the socket, the descriptors it hands out, and hits with their pages mapped ------------------------- */

@@ -26,6 +26,8 @@ class Readers:
             return False
         assert all(entry.handle >> 32 in self.segments for entry in entries)
         self._occupied.update((entry.handle, (arena.number, entry.key)) for entry in entries)
+        for entry in entries:
+            entry.bucket = entry.handle
         return True
 
     def commit(self, entries: list[Entry]) -> None:
@@ -38,6 +40,9 @@ class Readers:
     def retire(self, entries: list[Entry]) -> None:
         for entry in entries:
             assert self.found.pop(self._occupied[entry.handle]) == entry.handle
+
+    def pinned(self) -> set[int]:
+        return {handle for handle, count in self.pins.items() if count}
 
     def free(self, entries: list[Entry]) -> list[Entry]:
         unpinned = [entry for entry in entries if not self.pins[entry.handle]]

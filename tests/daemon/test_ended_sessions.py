@@ -91,8 +91,8 @@ def test_the_pins_and_slots_of_an_ended_session_come_back(
         culprit.refusal(b"\xc1")
         assert culprit.ended()
 
-    figures = session.ask(m.GetStats(session.number()), m.Stats).arenas[0]
-    assert (figures.pinned, figures.writing) == (0, 0)
+    stats = session.ask(m.GetStats(session.number()), m.Stats)
+    assert (stats.tenants[0].pinned, stats.arenas[0].writing) == (0, 0)
     assert session.states(arena, unwritten) == bytes([m.NEVER_SEEN] * 2)
 
 

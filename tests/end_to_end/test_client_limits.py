@@ -44,4 +44,4 @@ def test_a_client_without_descriptors_is_told_and_recovers(daemon: Daemon) -> No
         with processes.running(starved, daemon.address) as child:
             assert child.receive() == (3, 3)
 
-        assert client.stats().arenas[0].pinned == 0
+        assert client.stats().tenants[0].pinned == 0

@@ -64,7 +64,7 @@ def test_a_call_gives_up_and_what_comes_late_is_given_back(
             with pytest.raises(nexuskv.DeadlineExceeded, match=r"within 0\.2 s"):
                 calls[call]()
 
-    until(lambda: client.stats().arenas[0].pinned == 0, "the late pins are given back")
+    until(lambda: client.stats().tenants[0].pinned == 0, "the late pins are given back")
     arena = client.stats().arenas[0]
     assert (arena.pinned, arena.writing) == (0, 0)
     assert client.stats().sessions == 1  # the session went on
@@ -82,7 +82,7 @@ def test_a_hit_is_read_and_closed_while_the_daemon_stands_still(
         hit.close()
         assert time.monotonic() - started < 10
 
-    until(lambda: client.stats().arenas[0].pinned == 0, "the pins are given back")
+    until(lambda: client.stats().tenants[0].pinned == 0, "the pins are given back")
 
 
 def test_more_hits_closed_than_the_socket_takes(daemon: Daemon, client: nexuskv.Client) -> None:
@@ -94,7 +94,7 @@ def test_more_hits_closed_than_the_socket_takes(daemon: Daemon, client: nexuskv.
     for hit in hits[600:]:
         hit.close()
 
-    until(lambda: client.stats().arenas[0].pinned == 0, "all pins are given back")
+    until(lambda: client.stats().tenants[0].pinned == 0, "all pins are given back")
 
 
 def test_a_commit_that_gave_up_may_be_tried_again(daemon: Daemon, client: nexuskv.Client) -> None:

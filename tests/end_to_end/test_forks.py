@@ -83,8 +83,8 @@ def test_a_child_cannot_use_what_its_parent_holds(client: nexuskv.Client, cache:
             assert forked.join() == 0
 
         assert intact(hit)
-        arena = client.stats().arenas[0]
-        assert (arena.pinned, arena.writing) == (2, 2)
+        stats = client.stats()
+        assert (stats.tenants[0].pinned, stats.arenas[0].writing) == (2, 2)
         pages[1].buffer[...] = 1
     assert cache.lookup(keys(cache, 2, branch=1)) == 2
 
@@ -103,7 +103,7 @@ def test_the_end_of_a_child_ends_no_pin_of_its_parent(
 
         assert client.stats().sessions == 1
         client.evict()
-        assert client.stats().arenas[0].pinned == 3
+        assert client.stats().tenants[0].pinned == 3
         assert intact(hit)
 
 
@@ -127,7 +127,7 @@ def test_a_parent_that_ends_takes_its_session_although_a_child_lives(
         assert forked.receive() == 3
         grandchild = processes.children(forked.pid)[0]
         forked.kill()
-        until(lambda: client.stats().arenas[0].pinned == 0, "the pins of the dead parent are gone")
+        until(lambda: client.stats().tenants[0].pinned == 0, "the pins of the dead parent are gone")
         os.kill(grandchild, signal.SIGKILL)
         forked.join()
         os.waitpid(grandchild, 0)  # it is ours now

@@ -114,12 +114,12 @@ def test_a_reader_killed_lets_go_of_its_pins(daemon: Daemon, client: nexuskv.Cli
     put(cache, keys(cache, CHAIN))
     with processes.running(reader, daemon.address) as killed:
         assert killed.receive() == CHAIN
-        assert figures(client).pinned == CHAIN
+        assert client.stats().tenants[0].pinned == CHAIN
         with pytest.raises(nexuskv.ArenaFull) as full:
             put(cache, keys(cache, SLOTS, branch=1))
         assert full.value.numbers["pinned_bytes"] == CHAIN * PAGES.page_bytes
         killed.kill()
-        until(lambda: figures(client).pinned == 0, "the pins of the dead are gone")
+        until(lambda: client.stats().tenants[0].pinned == 0, "the pins of the dead are gone")
 
     assert put(cache, keys(cache, SLOTS, branch=1)) == SLOTS
     assert verified(cache, keys(cache, SLOTS, branch=1)) == SLOTS
@@ -135,7 +135,7 @@ def test_a_stopped_reader_keeps_its_pins_and_stops_nobody(daemon: Daemon, client
             put(cache, keys(cache, SLOTS - CHAIN, branch))
 
         assert verified(cache, keys(cache, CHAIN)) == CHAIN
-        assert figures(client).pinned == CHAIN
+        assert client.stats().tenants[0].pinned == CHAIN
         client.evict(everything=True)
         assert (figures(client).retiring, figures(client).resident) == (CHAIN, 0)
         stopped.kill(signal.SIGCONT)

@@ -42,7 +42,7 @@ def test_a_long_chain_is_written_found_and_read(daemon: Daemon, cache: nexuskv.C
             assert (len(hit), hit.tokens) == (LONG, LONG * 4)
             assert [page.key for page in hit] == wanted
             assert intact(hit)
-        assert other.stats().arenas[0].pinned == 0
+        assert other.stats().tenants[0].pinned == 0
 
 
 @pytest.mark.parametrize("resident", [m.MAX_KEYS - 1, m.MAX_KEYS, m.MAX_KEYS + 1])

@@ -46,8 +46,8 @@ def test_threads_write_and_read_through_one_client(client: nexuskv.Client) -> No
         return thread
 
     assert in_threads(work) == list(range(THREADS))
-    arena = client.stats().arenas[0]
-    assert (arena.writing, arena.pinned) == (0, 0)
+    stats = client.stats()
+    assert (stats.arenas[0].writing, stats.tenants[0].pinned) == (0, 0)
 
 
 def test_threads_that_want_the_same_pages_write_each_once(client: nexuskv.Client) -> None:
@@ -129,11 +129,11 @@ def test_a_hit_dropped_without_close_warns_and_gives_its_pins_back(client: nexus
     cache = client.open(PAGES, model="m")
     put(cache, keys(cache, 3))
     held = [cache.match(keys(cache, 3))]
-    assert client.stats().arenas[0].pinned == 3
+    assert client.stats().tenants[0].pinned == 3
     with pytest.warns(ResourceWarning, match=r"a hit was dropped without close\(\)"):
         held.clear()
 
-    assert client.stats().arenas[0].pinned == 0
+    assert client.stats().tenants[0].pinned == 0
 
 
 def test_a_reservation_dropped_unfinished_warns_and_gives_its_slots_back(client: nexuskv.Client) -> None:

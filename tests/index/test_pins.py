@@ -10,6 +10,7 @@ import pytest
 
 import nexuskv
 from nexuskv.native import PinsFull
+from nexuskv.protocol import messages as m
 from tests.index.conftest import PAGES, SLOTS
 from tests.support import processes
 from tests.support.daemon import Daemon, running
@@ -147,6 +148,7 @@ def test_a_client_that_scribbles_over_its_pins_and_hints(
     put(cache, keys(cache, CHAIN))
     with cache.match(keys(cache, CHAIN)) as hit, RawSession(daemon.socket) as vandal:
         vandal.register(PAGES)
+        vandal.ask(m.Attach(vandal.number()), m.Attached)
         _, touch, pins = vandal.attached
         for turn in range(30):
             for descriptor in (touch, pins):

@@ -55,10 +55,11 @@ class Engine:
         """
         session = self._host.sessions.pop(number)
         self._parked = [parked for parked in self._parked if parked.session is not session]
-        left = session.end()
+        self._unfinished[number] = session.end()
         if session.attached:
-            self._unfinished[number] = left
             self._host.store.publication(session.tenant).detach(number)
+        else:
+            self.abandoned((number,))
 
     def inherit(self, writing: Mapping[int, list[Reservation]], alive: Collection[int]) -> None:
         """What sessions of an earlier daemon were writing; the clients of those `alive` may still be about it."""

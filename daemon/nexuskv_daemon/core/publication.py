@@ -6,7 +6,7 @@ again depends on what readers pinned meanwhile, and the store must know before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Publication(Protocol):
 
     def retire(self, entries: list[Entry]) -> None:
         """Nobody finds these any more; who pinned them goes on reading."""
+
+    def pinned(self) -> Container[int]:
+        """Buckets that readers pin just now: what to evict last. A reader may come meanwhile."""
 
     def free(self, entries: list[Entry]) -> list[Entry]:
         """Those of retired entries that no reader pins: their slots may be written again."""

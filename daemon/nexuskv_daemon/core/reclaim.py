@@ -72,7 +72,9 @@ def retire_all(arena: Arena, doomed: list[Entry]) -> int:
 def _blocked(arena: Arena) -> set[int]:
     blocked: set[int] = set()
     seen: set[Entry] = set()
-    for held in (*arena.writing.values(), *arena.retiring, *(e for e in arena.index.values() if e.pins)):
+    pinned = arena.publication.pinned()
+    read = (entry for entry in arena.index.values() if entry.pins or entry.bucket in pinned)
+    for held in (*arena.writing.values(), *arena.retiring, *read):
         entry: Entry | None = held
         while entry is not None and entry not in seen:
             seen.add(entry)

@@ -185,6 +185,7 @@ def _tenant_stats(tenant: str, arenas: list[Arena]) -> m.TenantStats:
 
 
 def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
+    arena.reclaim()  # readers let go of pages without saying so
     count = arena.counters
     return m.ArenaStats(
         descriptor_id=arena.descriptor.descriptor_id,

@@ -34,28 +34,45 @@ class Restored:
     """By session: one reservation for each of its arenas."""
 
 
+@dataclass(slots=True)
+class _Segment:
+    """What is found in one segment: slots in use, and pages that hang from another one, with that one's key."""
+
+    arena: Arena
+    slot_bytes: int
+    taken: bytearray
+    linked: list[Entry] = field(default_factory=list)
+    parents: list[bytes] = field(default_factory=list)
+
+
 def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Record]) -> Restored:
     """Fills empty arenas; every record lies in a segment that `memory` knows. A million take one to two seconds."""
     restored = Restored()
-    links: list[tuple[Arena, Entry, bytes]] = []
-    taken = {number: bytearray(record.slots) for number, record in memory.ready.items()}
-    for key, parent, segment, offset, _, _, owner, _, tick, bucket, state in records:
-        arena = memory.ready[segment].arena
-        slot = offset // arena.slot_bytes
-        taken[segment][slot] = 1
-        entry = Entry(key, segment << SLOT_BITS | slot, None, tick)
+    segments = {
+        number: _Segment(record.arena, record.arena.slot_bytes, bytearray(record.slots))
+        for number, record in memory.ready.items()
+    }
+    # Everything waits for this loop and the next, so they make nothing but what stays.
+    for key, parent, number, offset, _, _, owner, _, tick, bucket, state in records:
+        segment = segments[number]
+        slot = offset // segment.slot_bytes
+        segment.taken[slot] = 1
+        entry = Entry(key, number << SLOT_BITS | slot, None, tick)
         entry.bucket = bucket
         if state == LIVE:
             entry.state = COMMITTED
-            arena.index[key] = entry
+            segment.arena.index[key] = entry
         else:
-            _place_unfinished(arena, entry, state, owner, restored)
+            _place_unfinished(segment.arena, entry, state, owner, restored)
         if parent:
-            links.append((arena, entry, parent))
-        restored.tick = max(restored.tick, tick)
-    for number, record in memory.ready.items():
-        record.arena.pool.restore_segment(number, record.slots, taken[number])
-    _link(links, restored)
+            segment.linked.append(entry)
+            segment.parents.append(parent)
+        if tick > restored.tick:
+            restored.tick = tick
+    for number, segment in segments.items():
+        segment.arena.pool.restore_segment(number, len(segment.taken), segment.taken)
+    for arena, heads in _link(segments.values()).items():
+        restored.orphans += _drop(arena, heads)
     for arena in arenas.values():
         for entry in arena.index.values():
             if not entry.children:
@@ -78,24 +95,23 @@ def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restor
     reservation.entries.append(entry)
 
 
-def _link(links: list[tuple[Arena, Entry, bytes]], restored: Restored) -> None:
-    """Hangs each page from the one before it."""
-    lost: dict[int, list[Entry]] = defaultdict(list)
-    arenas: dict[int, Arena] = {}
-    for arena, entry, key in links:
-        if entry.state is RETIRING:
-            continue
-        parent = arena.index.get(key)
-        if parent is None and entry.state is WRITING:
-            parent = arena.writing.get(key)
-        if parent is not None:
-            entry.parent = parent
-            parent.children += 1
-        else:
-            arenas[arena.number] = arena
-            lost[arena.number].append(entry)
-    for number, heads in lost.items():
-        restored.orphans += _drop(arenas[number], heads)
+def _link(segments: Iterable[_Segment]) -> dict[Arena, list[Entry]]:
+    """Hangs each page from the one before it. Returns those whose predecessor is gone."""
+    lost: dict[Arena, list[Entry]] = defaultdict(list)
+    for segment in segments:
+        find = segment.arena.index.get
+        for entry, key in zip(segment.linked, segment.parents, strict=True):
+            parent = find(key)
+            if parent is None and entry.state is WRITING:
+                parent = segment.arena.writing.get(key)
+            if entry.state is RETIRING:
+                continue
+            if parent is None:
+                lost[segment.arena].append(entry)
+            else:
+                entry.parent = parent
+                parent.children += 1
+    return lost
 
 
 def _drop(arena: Arena, heads: list[Entry]) -> int:

@@ -55,16 +55,25 @@ class Room:
     def evict(self, arena: Arena, slots: int) -> int:
         """Evicts up to `slots` pages in the policy's order. Returns how many; readers keep the slots of theirs."""
         gone: list[Entry] = []
+        held: list[Entry] = []
+        pinned = arena.publication.pinned()
         while len(gone) < slots and (entry := arena.policy.victim()) is not None:
+            if entry.bucket in pinned:
+                held.append(entry)
+                continue
             arena.detach(entry)
             gone.append(entry)
+        for entry in held:
+            arena.enqueue(entry)
         arena.settle(gone)
         return len(gone)
 
     def shrink(self, arenas: Iterable[Arena]) -> None:
         """Empties segments, the coldest arena's first, until no more than the budget is used."""
         for arena in sorted(arenas, key=_coldness):
-            for number in reclaim.emptiable(arena):
+            # Looked at first, because to see what may be emptied takes a walk over all entries.
+            numbers = reclaim.emptiable(arena) if self.memory.used > self.memory.budget else []
+            for number in numbers:
                 if self.memory.used <= self.memory.budget:
                     return
                 if reclaim.empty(arena, number):
@@ -128,10 +137,11 @@ class Room:
 
     def _full(self, arena: Arena, need: int) -> ArenaFull:
         slot = arena.slot_bytes
+        in_use = len(arena.index) + len(arena.retiring)
         numbers = {
             "needed_bytes": need * slot,
             "free_bytes": len(arena.pool) * slot + max(0, self.memory.budget - self.memory.used),
-            "pinned_bytes": (arena.pinned + len(arena.retiring)) * slot,
+            "pinned_bytes": min(arena.publication.usage().pinned + arena.pinned, in_use) * slot,
             "writing_bytes": len(arena.writing) * slot,
             "arena_bytes": arena.pool.capacity * slot,
             "budget_bytes": self.memory.budget,

@@ -8,6 +8,7 @@ memory is the likeliest to be in a cache.
 from array import array
 from collections.abc import Iterable, Mapping
 from itertools import compress
+from operator import not_
 
 SLOT_BITS = 32
 _SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -55,8 +56,7 @@ class SlotPool:
         first = segment << SLOT_BITS
         self._slots[segment] = slots
         self.capacity += slots
-        free = (not byte for byte in reversed(taken))
-        self._free.extend(compress(range(first + slots - 1, first - 1, -1), free))
+        self._free.extend(compress(range(first + slots - 1, first - 1, -1), map(not_, reversed(taken))))
 
     def drop_segment(self, segment: int) -> None:
         """Forgets a segment whose slots are all free."""

@@ -97,6 +97,15 @@ uint64_t nx_pins_held(const nx_pins *pins) {
   return held;
 }
 
+uint64_t nx_pins_buckets(const nx_pins *pins, uint32_t *buckets, uint64_t limit) {
+  uint64_t found = 0;
+  for (uint64_t i = 0, used = nx_pins_used(pins); i < used && found < limit; i++) {
+    uint32_t cell = (uint32_t)NX_LOAD_ACQUIRE(&pins->words[i]);
+    if (cell != 0) buckets[found++] = cell - 1;
+  }
+  return found;
+}
+
 void nx_pins_counts(const nx_pins *pins, uint64_t counts[3]) {
   counts[0] = NX_LOAD(&pins->header->hits);
   counts[1] = NX_LOAD(&pins->header->misses);

@@ -119,7 +119,10 @@ static PyGetSetDef py_pin_array_getters[] = {
     PY_GETTER("held", py_pin_array_held, "Words in use."),
     PY_GETTER("counts", py_pin_array_counts, "(hits, misses, refused for want of a word): the client's word."),
     {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef py_pin_array_methods[] = {
+    PY_METHOD("buckets", py_pin_array_buckets, METH_NOARGS, "Buckets that the words name just now."), PY_END};
 static PyType_Slot py_pin_array_slots[] = {{Py_tp_new, py_pin_array_new},
+                                           {Py_tp_methods, py_pin_array_methods},
                                            {Py_tp_dealloc, py_pin_array_dealloc},
                                            {Py_tp_getset, py_pin_array_getters},
                                            {Py_tp_doc, "The daemon's view of one client's pins."},

@@ -144,7 +144,7 @@ static int py_pins_end(py_pins *self, Py_ssize_t from) {
 static void py_pins_warn(void) {
   PyObject *kind, *value, *trace;
   PyErr_Fetch(&kind, &value, &trace);
-  if (PyErr_WarnEx(PyExc_ResourceWarning, "pages were dropped without release: use the hit in a with", 1) < 0)
+  if (PyErr_WarnEx(PyExc_ResourceWarning, "a hit was dropped without close(): use it in a with", 1) < 0)
     PyErr_WriteUnraisable(NULL);
   PyErr_Restore(kind, value, trace);
 }
@@ -160,7 +160,7 @@ static void py_pins_dealloc(py_pins *self) {
 
 static bool py_pins_open(const py_pins *self) {
   if (self->count >= 0) return true;
-  PyErr_SetString(py_error_closed, "these pages were released: read them while the hit is open");
+  PyErr_SetString(py_error_closed, "this hit is closed, its pages may hold something else by now: match again");
   return false;
 }
 

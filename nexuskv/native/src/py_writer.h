@@ -44,6 +44,18 @@ static PyObject *py_pin_array_held(py_pin_array *self, void *closure) {
   return PyLong_FromUnsignedLongLong(nx_pins_held(self->pins));
 }
 
+static PyObject *py_u32_list(const uint32_t *values, Py_ssize_t n);
+
+static PyObject *py_pin_array_buckets(py_pin_array *self, PyObject *unused) {
+  (void)unused;
+  uint64_t held = nx_pins_held(self->pins);
+  uint32_t *buckets = PyMem_New(uint32_t, held + 1);
+  if (buckets == NULL) return PyErr_NoMemory();
+  PyObject *list = py_u32_list(buckets, (Py_ssize_t)nx_pins_buckets(self->pins, buckets, held));
+  PyMem_Free(buckets);
+  return list;
+}
+
 static PyObject *py_pin_array_counts(py_pin_array *self, void *closure) {
   (void)closure;
   uint64_t counts[3];
