@@ -193,6 +193,11 @@ class TenantIndex:
         return gone
 
     @property
+    def waiting(self) -> bool:
+        """Whether `gone` has, or may come to have, something to say."""
+        return bool(self._orphans or self._gone)
+
+    @property
     def orphans(self) -> set[int]:
         """Sessions without a connection whose clients still lived when last looked at."""
         return {each.session for each in self._orphans}

@@ -1,7 +1,7 @@
 """What a daemon must know to take over the objects of an earlier one, and cannot read in them.
 
-Owns one small file beside the objects: tenants by the number in their objects' names, the descriptors of arenas, and how
-far segment numbers are used up. It is replaced whole, so a daemon that dies while writing leaves the old one.
+Owns one small file beside the objects: tenants by the number in their objects' names, the descriptors of arenas, and
+how far segment numbers are used up. It is replaced whole, so a daemon that dies while writing leaves the old one.
 
     +--------+----------------------+
     | digest | msgpack of a Journal |    digest: BLAKE2b-128 of the rest

@@ -62,7 +62,7 @@ class Publications:
     @property
     def waiting(self) -> bool:
         """Whether sessions without a connection still hold pins, so that `sweep` has something to find."""
-        return any(tenant.orphans for tenant in self.tenants.values())
+        return any(tenant.waiting for tenant in self.tenants.values())
 
     @property
     def orphans(self) -> set[int]:

@@ -72,8 +72,8 @@ def _descriptor(line: ArenaLine) -> contract.Descriptor:
         return contract.decode(line.descriptor)
     except DescriptorError as error:
         raise StartupError(
-            f"arena {line.number} has a descriptor of another release ({error}): start that release once more and stop it, "
-            "or start with --fresh, which drops what is cached"
+            f"arena {line.number} has a descriptor of another release ({error}): start that release once more and stop "
+            "it, or start with --fresh, which drops what is cached"
         ) from error
 
 

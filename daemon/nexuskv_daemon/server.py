@@ -27,8 +27,8 @@ from nexuskv_daemon.worker import Worker
 log = logging.getLogger(__name__)
 ACCEPTS_AT_ONCE = 64
 MESSAGES_AT_ONCE = 16
-SWEEP_SECONDS = 0.2
-"""How often to look whether clients that lost their connection are gone; only while there are such."""
+FIRST_SWEEP, LAST_SWEEP = 0.005, 1.0
+"""Seconds between two looks whether clients that lost their connection are gone: longer and longer while some live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Server:
         self._listener = shells.listener
         self._operators = operators
         self._next_sweep = 0.0
+        self._pause = FIRST_SWEEP
         self._receiver = seqpacket.Receiver()
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[int, Connection] = {}
@@ -77,7 +78,7 @@ class Server:
         """Serves until `stop` is called."""
         poll, connections = self._epoll.poll, self._connections
         while self._running:
-            for descriptor, events in poll(SWEEP_SECONDS if self._publications.waiting else None):
+            for descriptor, events in poll(self._pause if self._publications.waiting else None):
                 connection = connections.get(descriptor)
                 if connection is not None:
                     self._serve(connection, events)
@@ -89,7 +90,8 @@ class Server:
     def _sweep(self) -> None:
         now = time.monotonic()
         if now >= self._next_sweep:
-            self._next_sweep = now + SWEEP_SECONDS
+            self._pause = min(2 * self._pause, LAST_SWEEP)
+            self._next_sweep = now + self._pause
             self._engine.abandoned(self._publications.sweep())
 
     def stop(self) -> None:
@@ -222,8 +224,8 @@ class Server:
         self._epoll.unregister(connection.sock.fileno())
         connection.close()
         self._engine.disconnect(connection.number)
-        # A process that died let go of its mappings before its sockets: what it held comes back at once.
-        self._engine.abandoned(self._publications.sweep())
+        self._pause = FIRST_SWEEP
+        self._next_sweep = 0.0
 
     def _collect(self) -> None:
         for number, made in self._worker.outcomes():

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 import msgspec
 from rich.console import Console
 
-from nexuskv.bench import report
+from nexuskv.bench import crash, report
 from nexuskv.bench.figures import Definition, Outcome, Readings, figures
 from nexuskv.bench.suite import Effort, Suite, Tell
 from nexuskv.bench.suites import SUITES
 from nexuskv.harness.daemon import ending_on_sigterm
 
 RUNS = 5
+KILLS = 20
+CRASH = "crash"
 
 
 class Subparsers(Protocol):
@@ -36,7 +38,11 @@ def add_parser(subparsers: Subparsers) -> None:
         " processes free and pinned to one CPU. Needs no daemon: it starts private ones.",
     )
     parser.add_argument(
-        "suite", nargs="?", choices=SUITES, metavar="SUITE", help=f"one of {', '.join(SUITES)}; default: all"
+        "suite",
+        nargs="?",
+        choices=(*SUITES, CRASH),
+        metavar="SUITE",
+        help=f"one of {', '.join(SUITES)} (default: these), or {CRASH}, which kills the daemon under load",
     )
     parser.add_argument(
         "--runs", type=_count, default=RUNS, metavar="N", help="show the middle one of N runs (%(default)s)"
@@ -49,24 +55,38 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small and short, to see that it works: its figures mean nothing"
     )
+    parser.add_argument(
+        "--kills", type=_count, default=KILLS, metavar="N", help=f"{CRASH}: how often (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help=f"{CRASH}: of all chance (%(default)s)"
+    )
     parser.set_defaults(func=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the suites. Raises NexusError when one cannot be run here."""
-    suites = [SUITES[args.suite]] if args.suite else list(SUITES.values())
+    suites = _chosen(args)
     if args.list:
         _list([definition for suite in suites for definition in suite.definitions], as_json=args.json)
         return 0
     outcomes = [outcome for suite in suites for outcome in _run(suite, args)]
     if args.json:
         _print_json(figures(outcomes))
-    return int(args.check and any(each.worst.holds is False for each in outcomes))
+    checked = args.check or args.suite == CRASH
+    return int(checked and any(each.worst.holds is False for each in outcomes))
+
+
+def _chosen(args: argparse.Namespace) -> list[Suite]:
+    if args.suite == CRASH:
+        return [crash.suite(args.kills, args.seed)]
+    return [SUITES[args.suite]] if args.suite else list(SUITES.values())
 
 
 def _run(suite: Suite, args: argparse.Namespace) -> list[Outcome]:
     """With `--json`, what is to be said besides the figures goes to stderr."""
-    effort, readings = Effort(args.runs, args.quick), Readings()
+    runs = 1 if args.suite == CRASH else args.runs  # one with more kills tells more than several
+    effort, readings = Effort(runs, args.quick), Readings()
     with ending_on_sigterm(), _progress() as tell:
         suite.measure(effort, readings, tell)
     outcomes = readings.outcomes(suite.definitions)

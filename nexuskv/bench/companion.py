@@ -34,7 +34,10 @@ class Companion:
             [sys.executable, "-m", self._module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._complaints, start_new_session=True,
         )  # fmt: skip
-        self._input, self._output = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        self._input, self._output = (
+            cast("IO[bytes]", self._process.stdin),
+            cast("IO[bytes]", self._process.stdout),
+        )
         self._input.write(msgspec.json.encode(self._orders) + b"\n")
         self._input.flush()
         if not self._output.readline():

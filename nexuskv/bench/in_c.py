@@ -73,7 +73,16 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
 def _compiled(compiler: str, folder: Path) -> Path:
     program = folder / "hit"
     sources = [str(Path(__file__).with_name("hit.c")), native.get_source()]
-    command = [compiler, "-std=gnu11", "-O2", "-pthread", f"-I{native.get_include()}", *sources, "-o", str(program)]
+    command = [
+        compiler,
+        "-std=gnu11",
+        "-O2",
+        "-pthread",
+        f"-I{native.get_include()}",
+        *sources,
+        "-o",
+        str(program),
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode:
         raise StartupError(f"{' '.join(command)} failed: {built.stderr.strip()}")

@@ -29,7 +29,11 @@ DEFINITIONS = (
     ),
     Definition("hit_scale_8", "us", "<=", 2, "the same, with 8 clients attached"),
     Definition(
-        "restart_1m", "s", "<=", 3, "from the kill of a daemon with 1,000,000 entries until the next grants a page"
+        "restart_1m",
+        "s",
+        "<=",
+        3,
+        "from the kill of a daemon with 1,000,000 entries until the next grants a page",
     ),
     Definition("restart_1m_failed", "hits", "<=", 0, "of an attached client, one after another meanwhile"),
 )

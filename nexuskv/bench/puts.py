@@ -55,10 +55,11 @@ class Puts:
 
 
 def put_batch(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:
-    """Reserves all pages, fills them, commits them together."""
+    """Reserves all pages, fills them, commits them together; the next batch begins while the commit is on its way."""
     with cache.reserve(keys) as reservation:
         for target, source in zip(reservation, pages, strict=True):
             np.copyto(target.buffer, source)
+        reservation.commit(wait=False)
 
 
 def put_single(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:

@@ -41,15 +41,16 @@ def _verdict(outcomes: Iterable[Outcome]) -> str:
     bounded = [each for each in outcomes if each.worst.holds is not None]
     missed = [each for each in bounded if not each.worst.holds]
     if not missed:
-        return f"All {len(bounded)} bounds hold, on one CPU and on two."
+        return f"All {len(bounded)} bounds hold."
     names = "; ".join(f"{each.worst.name} is {_judged(each.worst)}, bound {_bound(each)}" for each in missed)
     return f"{len(missed)} of {len(bounded)} bounds DO NOT HOLD: {names}."
 
 
 def title(suite: Suite, effort: Effort) -> str:
     """What was measured, and on what."""
+    runs = f"The middle one of {effort.runs} runs" if effort.runs > 1 else "One run"
     return (
-        f"Suite {suite.name}: {suite.text}. The middle one of {effort.runs} runs on {os.cpu_count()} CPUs ({_cpu()}),"
+        f"Suite {suite.name}: {suite.text}. {runs} on {os.cpu_count()} CPUs ({_cpu()}),"
         f" Linux {platform.release()}, Python {platform.python_version()}."
         + (" Small and short: these figures mean nothing." if effort.quick else "")
     )
@@ -73,9 +74,12 @@ def _table(outcomes: Sequence[Outcome], *, markdown: bool) -> Table:
     for placement in placements:
         table.add_column(f"{placement} / floor", justify="right")
         table.add_column("ratio", justify="right")
+    if not placements:
+        table.add_column("value", justify="right")
     table.add_column("holds")
     for each in outcomes:
         cells = [cell for placement in placements for cell in _cells(each, placement)]
+        cells = cells or [_amount(each.worst.value, each.worst.unit)]
         holds = {None: "", True: "yes", False: "NO"}[each.worst.holds]
         table.add_row(each.definition.rival or each.definition.name, _bound(each), *cells, holds)
     return table
@@ -83,6 +87,8 @@ def _table(outcomes: Sequence[Outcome], *, markdown: bool) -> Table:
 
 def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str]:
     figure = outcome.placed.get(placement)
+    if figure is not None and figure.floor is None:
+        return _amount(figure.value, figure.unit), ""
     if figure is not None:
         return f"{_number(figure.value)} / {_number(figure.floor)} {figure.unit}", _judged(figure)
     once = placement is Placement.PINNED  # what is the same wherever processes run stands in the first column
@@ -130,9 +136,8 @@ def _comparison(ours: Outcome, theirs: Outcome) -> str:
         other = theirs.placed[placement]
         larger = figure.value > other.value
         ahead = "ahead of" if larger == (ours.definition.sense == ">=") else "behind"
-        parts.append(
-            f"{placement} {ahead} {theirs.definition.rival} ({_number(figure.value)} and {_number(other.value)} {figure.unit})"
-        )
+        amounts = f"{_number(figure.value)} and {_amount(other.value, figure.unit)}"
+        parts.append(f"{placement} {ahead} {theirs.definition.rival} ({amounts})")
     return f"{ours.definition.name}: {', '.join(parts)}."
 
 

@@ -49,7 +49,7 @@ def _some_hits(client: nexuskv.Client, entries: int, times: int) -> Action:
     population = Population(client, entries)
     population.grow(entries)
     cache = client.open(descriptor(PAGE_BYTES), model=MODEL)
-    return lambda: hits(cache, [[key] for key in population.keys(times)])()
+    return lambda: hits(cache, [[key] for key in population.keys(times)])
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ Owns the loop and the tally. Every page it asks for is resident, so each hit tha
 """
 
 import itertools
+import time
 
 import msgspec
 
@@ -12,6 +13,8 @@ from nexuskv.bench import companion
 from nexuskv.bench.setting import MODEL, descriptor
 
 HITS_AT_ONCE = 256
+REST = 0.001
+"""Seconds between bursts: the daemon needs a CPU too, and there may be few."""
 
 
 class Orders(msgspec.Struct):
@@ -40,6 +43,7 @@ def main() -> None:
         companion.under_way()
         while not companion.told_to_stop():
             _hit(cache, keys, tally)
+            time.sleep(REST)
     companion.reply(tally)
 
 

@@ -12,7 +12,7 @@ from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
 from nexuskv.contract import Descriptor
-from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
+from nexuskv.errors import Closed
 from nexuskv.native.rows import Extent, Page
 from nexuskv.protocol import messages as m
 
@@ -49,16 +49,13 @@ class AskedPins:
         return [self._extent(handle) for handle in self._handles]
 
     def release(self) -> None:
-        """Ends the pins; also right when the daemon is gone, since they went with it."""
+        """Ends the pins, as far as the daemon is concerned with the next call: a message for each would cost one more.
+
+        Also right when the daemon is gone, since they went with it.
+        """
         hits, self._hits, self._handles = self._hits, [], []
         self.closed = True
-        if not hits or not self._session.alive:
-            return
-        try:
-            self._session.tell(m.Release(0, hits))
-        except Disconnected:
-            return
-        except DeadlineExceeded:
+        if hits and self._session.alive:
             self._session.orphan(m.Release(0, hits))
 
     def __del__(self) -> None:

@@ -110,13 +110,20 @@ class Reservation:
         self._session.tell(m.Commit(0, self._number, [place]))
         self._committed.add(place)
 
-    def commit(self) -> None:
-        """Publishes all pages and ends the reservation. Raises Disconnected: then nothing uncommitted was kept."""
+    def commit(self, *, wait: bool = True) -> None:
+        """Publishes all pages and ends the reservation. Raises Disconnected: then nothing uncommitted was kept.
+
+        Without `wait` it is sent and not waited for, so that the next pages can be reserved and filled meanwhile: this
+        session's later calls come after it, and their success tells that it arrived.
+        """
         if not self._open:
             return
         self._session.check()
         self._end()
         if not self._pages:
+            return
+        if not wait:
+            self._session.tell(m.Commit(0, self._number, [], rest=True))
             return
         request = m.Commit(self._session.number(), self._number, [], rest=True)
         done = self._session.call(request, m.Committed)

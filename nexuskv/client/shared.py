@@ -21,6 +21,7 @@ class SharedWay:
         self.descriptor = descriptor
         self.segments = session.readable[session.arena(descriptor)]
         self._chained = type(descriptor.reuse) is AllPages
+        self._own: set[bytes] = set()
 
     def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary. Raises Moved, PinsFull."""
@@ -42,7 +43,22 @@ class SharedWay:
         reader = self.session.reader
         if reader is None:
             raise _given_up()
-        return reader.lookup(keys) if self._chained else self._usable(reader, keys).stop
+        stop = reader.lookup(keys) if self._chained else self._usable(reader, keys).stop
+        return stop if not stop or keys[0] in self._own or self._are_own(reader, keys[:stop]) else 0
+
+    def _are_own(self, reader: Reader, keys: Keys) -> bool:
+        """Whether pages lie in this descriptor's arena: the index finds those of the tenant's others too.
+
+        Keys of a chain have one root, so that one page tells for all; it is looked at once.
+        """
+        segment = next((found for found in map(reader.where, keys) if found is not None), None)
+        if segment is None:
+            return False
+        with contextlib.suppress(Disconnected, DeadlineExceeded):
+            self.session.map_segments(self.descriptor, (segment,))
+        if segment in self.segments:
+            self._own.add(keys[0])
+        return segment in self.segments
 
     def _usable(self, reader: Reader, keys: Keys) -> range:
         present = [state == PRESENT for state in reader.status(keys)]

@@ -325,6 +325,8 @@ uint64_t nx_session(const nx_reader *reader);
 int64_t nx_lookup(nx_reader *reader, const void *keys, size_t n);
 /* Each key's nx_presence. */
 int nx_status(nx_reader *reader, const void *keys, size_t n, uint8_t *presence);
+/* The segment of a resident page; nothing is pinned or touched. NX_E_STALE: not resident. */
+int nx_where(nx_reader *reader, const void *key, uint32_t *segment);
 /* Pins the resident leading run of n keys; gives its length. NX_E_PINS_FULL pins nothing. */
 int64_t nx_pin(nx_reader *reader, const void *keys, size_t n, nx_handle *handles);
 /* Ends pins; NX_E_STALE if some were not pinned (the others are ended all the same). */

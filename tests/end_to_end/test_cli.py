@@ -140,8 +140,10 @@ def test_status_tells_what_the_daemon_holds(daemon: Daemon) -> None:
     assert 0 < status["memory_used"] <= status["memory_budget"]
     (arena,) = status["arenas"]
     assert (arena["descriptor_id"], arena["tenant"]) == ("tiny-page16", f"uid:{os.geteuid()}")
-    assert (arena["resident"], arena["page_bytes"], arena["pinned"]) == (10, 16 << 10, 0)
-    assert (arena["hits"], arena["misses"], arena["hit_rate"]) == (4, 2, 4 / 6)
+    assert (arena["resident"], arena["page_bytes"]) == (10, 16 << 10)
+    (tenant,) = status["tenants"]
+    assert (tenant["hits"], tenant["misses"], tenant["hit_rate"]) == (4, 2, 4 / 6)
+    assert (tenant["pinned"], tenant["entries"]) == (0, 10)
 
 
 def test_status_for_people(daemon: Daemon) -> None:
@@ -159,9 +161,8 @@ def test_status_for_people(daemon: Daemon) -> None:
         "0",
         "0",
         "0",
-        "0",
-        "66.7%",
     ]
+    assert "66.7%" in ended.stdout
 
 
 def test_status_finds_the_daemon_by_environment(daemon: Daemon) -> None:

@@ -88,9 +88,9 @@ def test_a_writer_killed(daemon: Daemon, client: nexuskv.Client, step: str) -> N
         assert verified(cache, wanted) == STEPS[step]
         killed.kill()
     until(lambda: client.stats().sessions == 1, "the daemon knows that the writer is dead")
+    until(lambda: figures(client).writing == 0, "its slots have come back")
 
     assert verified(cache, wanted) == STEPS[step]
-    assert figures(client).writing == 0
     states = [status.state for status in cache.status(wanted)]
     assert states == ["present"] * STEPS[step] + ["absent"] * (CHAIN - STEPS[step])
     assert put(cache, wanted) == CHAIN - STEPS[step]  # the same pages can be written anew
@@ -168,6 +168,9 @@ def test_the_daemon_killed_while_a_client_writes(daemon: Daemon, client: nexuskv
     daemon.restart()
 
     assert cache.lookup(wanted) == 0
+    assert put(cache, wanted) == 0  # the next daemon does not know whether this client is still writing
+    del reservation
+    until(lambda: figures(client).writing == 0, "the slots have come back")
     assert put(cache, wanted) == CHAIN
 
 
@@ -178,11 +181,12 @@ def test_the_daemon_killed_while_a_client_reads(daemon: Daemon, client: nexuskv.
     with cache.match(wanted) as hit:
         daemon.stop(signal.SIGKILL)
         daemon.restart()
-        with pytest.raises(nexuskv.Disconnected):
-            client.stats()
-        put(cache, keys(cache, SLOTS, branch=1))  # in the memory of the new daemon
+        assert put(cache, keys(cache, SLOTS - CHAIN, branch=1)) == SLOTS - CHAIN
+        with pytest.raises(nexuskv.ArenaFull):
+            put(cache, keys(cache, SLOTS, branch=2))  # the new daemon respects the pins of before
 
         assert intact(hit)
+    assert put(cache, keys(cache, SLOTS, branch=2)) == SLOTS
     assert cache.lookup(wanted) == 0
 
 

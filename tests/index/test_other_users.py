@@ -82,7 +82,9 @@ def forger(pipe: Connection, daemon: Daemon) -> None:
             tries[f"re-open {path}"] = lambda path=path: os.open(path, os.O_RDWR)
         for name in daemon.objects():
             for mode in (os.O_RDONLY, os.O_RDWR):
-                tries[f"open {name} {mode}"] = lambda path=Path("/dev/shm", name), mode=mode: os.open(path, mode)
+                tries[f"open {name} {mode}"] = lambda path=Path("/dev/shm", name), mode=mode: os.open(
+                    path, mode
+                )
             tries[f"unlink {name}"] = Path("/dev/shm", name).unlink
         pipe.send({name: refused(action) for name, action in tries.items()})
 

@@ -48,7 +48,9 @@ def retiring(client: nexuskv.Client) -> int:
     return client.stats().arenas[0].retiring
 
 
-def test_a_pinned_page_is_never_overwritten(daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache) -> None:
+def test_a_pinned_page_is_never_overwritten(
+    daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache
+) -> None:
     put(cache, keys(cache, CHAIN))
     with processes.running(reader, daemon.address, 0, False) as other, cache.match(keys(cache, CHAIN)) as hit:
         assert other.receive() == len(hit) == CHAIN
@@ -94,7 +96,9 @@ def test_the_pins_of_a_killed_reader_go(
     assert verified(cache, keys(cache, SLOTS, branch=1)) == SLOTS
 
 
-def test_the_pins_of_a_stopped_reader_stay(daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache) -> None:
+def test_the_pins_of_a_stopped_reader_stay(
+    daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache
+) -> None:
     put(cache, keys(cache, CHAIN))
     with processes.running(reader, daemon.address, 0, False) as other:
         other.receive()

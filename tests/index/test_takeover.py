@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
@@ -11,8 +11,8 @@ import nexuskv
 from nexuskv.protocol.messages import ArenaStats
 from tests.index.conftest import PAGES, SLOTS
 from tests.support import processes
-from tests.support.daemon import Daemon, running
-from tests.support.pages import fill, intact, keys, put, small, verified
+from tests.support.daemon import Daemon
+from tests.support.pages import intact, keys, put, small, verified
 from tests.support.waiting import until
 
 CHAIN = 8
@@ -29,11 +29,6 @@ def figures(client: nexuskv.Client) -> ArenaStats:
     return arena
 
 
-def free_slots(client: nexuskv.Client) -> int:
-    arena = figures(client)
-    return arena.free + SLOTS - arena.slots
-
-
 @pytest.fixture
 def resident(cache: nexuskv.Cache) -> list[list[bytes]]:
     """Keys of three resident chains."""
@@ -47,7 +42,9 @@ FIRST_CALLS: dict[str, Callable[[nexuskv.Client, nexuskv.Cache], object]] = {
     "stats": lambda client, _: client.stats().arenas[0].resident == 3 * CHAIN,
     "match": lambda _, cache: verified(cache, keys(cache, CHAIN)) == CHAIN,
     "lookup": lambda _, cache: cache.lookup(keys(cache, CHAIN)) == CHAIN,
-    "status": lambda _, cache: {s.state for s in cache.status(keys(cache, 2 * CHAIN))} == {"present", "absent"},
+    "status": lambda _, cache: (
+        {s.state for s in cache.status(keys(cache, 2 * CHAIN))} == {"present", "absent"}
+    ),
     "reserve": lambda _, cache: put(cache, keys(cache, CHAIN, 7)) == CHAIN,
     "evict": lambda client, _: client.evict().pages == 3 * CHAIN,
     "open": lambda client, _: client.open(small("more", kib=8), model="m").lookup([]) == 0,
@@ -110,7 +107,10 @@ def holder(pipe: Connection, address: str) -> None:
 def test_pins_of_others_hold_until_they_are_gone(
     daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache, resident: list[list[bytes]]
 ) -> None:
-    with processes.running(holder, daemon.address) as other, processes.running(holder, daemon.address) as dead:
+    with (
+        processes.running(holder, daemon.address) as other,
+        processes.running(holder, daemon.address) as dead,
+    ):
         assert other.receive() == dead.receive() == CHAIN
         daemon.stop(signal.SIGKILL)
         dead.kill()
@@ -126,10 +126,6 @@ def test_pins_of_others_hold_until_they_are_gone(
         other.join()
     until(lambda: client.stats().tenants[0].pinned == 0, "the pins are gone")
     assert put(cache, keys(cache, SLOTS, 9)) == SLOTS
-
-
-def test_a_hand_over(daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache) -> None:
-    import subprocess, sys
 
 
 def test_what_conflicted_conflicts_still(
@@ -150,14 +146,22 @@ def test_what_conflicted_conflicts_still(
         assert len(newcomer.stats().arenas) == 1
 
 
-def test_the_oldest_pages_still_go_first(daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache) -> None:
+def test_the_oldest_pages_still_go_first(
+    daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache
+) -> None:
     for branch in range(4):
         put(cache, keys(cache, SLOTS // 4, branch))
     assert verified(cache, keys(cache, SLOTS // 4, 0)) == SLOTS // 4
     killed(daemon)
     put(cache, keys(cache, SLOTS // 4, 9))
 
-    assert [cache.lookup(keys(cache, SLOTS // 4, branch)) for branch in (0, 1, 2, 3, 9)] == [16, 0, 16, 16, 16]
+    assert [cache.lookup(keys(cache, SLOTS // 4, branch)) for branch in (0, 1, 2, 3, 9)] == [
+        16,
+        0,
+        16,
+        16,
+        16,
+    ]
 
 
 def test_a_smaller_budget(daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache) -> None:

@@ -72,6 +72,13 @@ class Daemon:
             self.process.send_signal(number)
         return self.process.wait(timeout=60)
 
+    def hand_over(self) -> int:
+        """Ends the process as `nexuskvd --stop-keeping` does, which leaves everything to the next; its exit code."""
+        command = [sys.executable, "-m", "nexuskv_daemon", *self._options, "--stop-keeping"]
+        with self._log.open("ab") as log:
+            subprocess.run(command, stderr=log, check=True, timeout=60)
+        return self.process.wait(timeout=60)
+
     def restart(self, *more: str) -> None:
         """A new process with the same options and `more`, after `stop`."""
         self.start(*more)

@@ -7,12 +7,14 @@ tests do. Objects that a process outside of this test run holds are somebody els
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 SHM = Path("/dev/shm")
+OF_INSTANCE = re.compile(r"nexuskv-.+-(?=(data|index|touch|pins)-[0-9]+$|journal$|lock$)")
 GRACE_SECONDS = 1.0  # for what has been told to end and is still about it
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -104,8 +106,10 @@ def _reaped(pid: int) -> bool:
 
 
 def _held_by_others(name: str) -> bool:
-    ours = _family(os.getpid())
-    return any(pid not in ours and _holds(pid, f"/dev/shm/{name}") for pid in map(int, _pids()))
+    """Whether somebody else's process holds it, or another object of the same instance: nobody has all of them open."""
+    ours, instance = _family(os.getpid()), OF_INSTANCE.match(name)
+    path = f"/dev/shm/{instance[0] if instance else name}"
+    return any(pid not in ours and _holds(pid, path) for pid in map(int, _pids()))
 
 
 def _family(pid: int) -> set[int]:
@@ -120,7 +124,7 @@ def _holds(pid: int, path: str) -> bool:
     if path in _read(Path(f"/proc/{pid}/maps")):
         return True
     with contextlib.suppress(OSError):
-        return any(descriptor.endswith(path) for descriptor in _descriptors(pid))
+        return any(path in descriptor for descriptor in _descriptors(pid))
     return False
 
 

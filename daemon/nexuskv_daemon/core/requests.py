@@ -124,6 +124,7 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
     ]
     segments = session.introduce(handles, host.store.memory, writable=True)
+    segments += session.introduce(handles, host.store.memory, writable=False)  # to be read when we are away
     return Answer(
         m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments=segments
     )

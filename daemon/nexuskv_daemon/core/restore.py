@@ -52,7 +52,21 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
         number: _Segment(record.arena, record.arena.slot_bytes, bytearray(record.slots))
         for number, record in memory.ready.items()
     }
-    # Everything waits for this loop and the next, so they make nothing but what stays.
+    _place(segments, records, restored)
+    for number, segment in segments.items():
+        segment.arena.pool.restore_segment(number, len(segment.taken), segment.taken)
+    for arena, heads in _link(segments.values()).items():
+        restored.orphans += _drop(arena, heads)
+    for arena in arenas.values():
+        for entry in arena.index.values():
+            if not entry.children:
+                arena.enqueue(entry)
+    restored.pages = sum(len(arena.index) for arena in arenas.values())
+    return restored
+
+
+def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored: Restored) -> None:
+    """Makes the entries. Every client waits for this loop and that of `_link`: they make nothing but what stays."""
     for key, parent, number, offset, _, _, owner, _, tick, bucket, state in records:
         segment = segments[number]
         slot = offset // segment.slot_bytes
@@ -67,18 +81,7 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
         if parent:
             segment.linked.append(entry)
             segment.parents.append(parent)
-        if tick > restored.tick:
-            restored.tick = tick
-    for number, segment in segments.items():
-        segment.arena.pool.restore_segment(number, len(segment.taken), segment.taken)
-    for arena, heads in _link(segments.values()).items():
-        restored.orphans += _drop(arena, heads)
-    for arena in arenas.values():
-        for entry in arena.index.values():
-            if not entry.children:
-                arena.enqueue(entry)
-    restored.pages = sum(len(arena.index) for arena in arenas.values())
-    return restored
+        restored.tick = max(restored.tick, tick)
 
 
 def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restored: Restored) -> None:

@@ -106,6 +106,15 @@ static PyObject *py_reader_pin(py_reader *self, PyObject *source) {
   return py_raise((int)pinned);
 }
 
+static PyObject *py_reader_where(py_reader *self, PyObject *key) {
+  uint32_t segment;
+  if (!PyBytes_Check(key) || PyBytes_GET_SIZE(key) != NX_KEY_BYTES)
+    return PyErr_Format(PyExc_ValueError, "a key is bytes of length 32");
+  int code = nx_where(self->reader, PyBytes_AS_STRING(key), &segment);
+  if (code == NX_E_STALE) Py_RETURN_NONE;
+  return code < 0 ? py_raise(code) : PyLong_FromUnsignedLong(segment);
+}
+
 static PyObject *py_segment_tuple(const nx_segment *segment) {
   return Py_BuildValue("IIIKKKy#", segment->segment, segment->arena, segment->slot_count,
                        (unsigned long long)segment->slot_bytes, (unsigned long long)segment->page_bytes,
@@ -284,6 +293,7 @@ static PyObject *py_pins_closed(py_pins *self, void *closure) {
 static PyMethodDef py_reader_methods[] = {
     PY_METHOD("lookup", py_reader_lookup, METH_O, "How many leading keys are resident; pins nothing."),
     PY_METHOD("status", py_reader_status, METH_O, "One presence byte a key."),
+    PY_METHOD("where", py_reader_where, METH_O, "The segment of a resident page, or None; pins nothing."),
     PY_METHOD("pin", py_reader_pin, METH_O, "Pins the resident leading run."),
     PY_METHOD("segment", py_reader_segment, METH_O, "The directory's row of a segment, or None."), PY_END};
 static PyGetSetDef py_reader_getters[] = {

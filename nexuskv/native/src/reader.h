@@ -209,8 +209,21 @@ int64_t nx_pin(nx_reader *reader, const void *keys, size_t n, nx_handle *handles
     pinned += (size_t)held;
   }
   nx_count(&counts->hits, pinned);
-  if (pinned < n) nx_count(&counts->misses, 1);
+  if (pinned < n) nx_count(&counts->misses, n - pinned);
   return (int64_t)pinned;
+}
+
+int nx_where(nx_reader *reader, const void *key, uint32_t *segment) {
+  int code = nx_gate(reader);
+  if (code != NX_OK) return code;
+  nx_found found;
+  nx_handle handle;
+  if (nx_search(&reader->table, key, nx_home(key, reader->table.bucket_count), &found) != NX_PRESENT) return NX_E_STALE;
+  nx_copy_hot(&reader->table.hot[found.bucket], &found, &handle);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the copy before the word is read again */
+  if (!nx_stands(&reader->table, &handle)) return NX_E_STALE;
+  *segment = handle.segment;
+  return NX_OK;
 }
 
 static bool nx_is_pinned(const nx_reader *reader, const nx_handle *handle) {
