@@ -130,7 +130,7 @@ class Session:
             raise self._lost(error) from error
 
     def orphan(self, request: m.Request) -> None:
-        """Leaves a request to be sent before the next one: for what can wait, and may come from inside `call` itself."""
+        """Leaves a request to be sent before the next one: for what can wait, also from inside `call` itself."""
         self._orphans.append(request)
 
     def check(self) -> None:

@@ -5,6 +5,8 @@ Owns the choice of the pages to pin and the mapping of the segments they lie in.
 
 from __future__ import annotations
 
+import contextlib
+
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.session import Session

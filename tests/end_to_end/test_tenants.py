@@ -109,7 +109,7 @@ def test_a_descriptor_comes_once_a_session_and_mode(daemon: Daemon) -> None:
             session.ask(m.Pin(session.number(), arena, keys), m.Pinned)
 
         notices = [notice for notice in session.notices if isinstance(notice, m.Segments)]
-        assert [[segment.writable for segment in notice.segments] for notice in notices] == [[True], [False]]
+        assert [[segment.writable for segment in notice.segments] for notice in notices] == [[True, False]]
         with RawSession(daemon.socket) as other:
             other.ask(m.Pin(other.number(), other.register(PAGES), keys), m.Pinned)
             assert len(other.segments) == 1

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nexuskv
@@ -31,8 +31,8 @@ class Daemon:
         self._log = Path(self._directory.name) / "log"
         self.process = self._spawn()
 
-    def _spawn(self, *more: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "nexuskv_daemon", *self._options, *more]
+    def _spawn(self, *more: str, under: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+        command = [*under, sys.executable, "-m", "nexuskv_daemon", *self._options, *more]
         with self._log.open("ab") as log:  # a pipe that nobody empties would hold the daemon up
             return subprocess.Popen(command, stderr=log)
 
@@ -84,9 +84,9 @@ class Daemon:
         self.start(*more)
         self.wait_ready()
 
-    def start(self, *more: str) -> None:
-        """As `restart`, without waiting until it answers."""
-        self.process = self._spawn(*more)
+    def start(self, *more: str, under: Sequence[str] = ()) -> None:
+        """As `restart`, without waiting until it answers; `under` is a command that becomes the daemon."""
+        self.process = self._spawn(*more, under=under)
 
     def clean_up(self) -> None:
         """Leaves nothing behind, whatever the test did."""
