@@ -50,8 +50,7 @@ def read(path: Path) -> Journal | None:
         return None
     noted = data[DIGEST_BYTES:]
     try:
-        if _digest(noted) != data[:DIGEST_BYTES]:
-            raise msgspec.DecodeError("its digest is wrong")
+        _check_digest(data)
         version = msgspec.msgpack.decode(noted, type=_Version).version
         if version == VERSION:
             return msgspec.msgpack.decode(noted, type=Journal)
@@ -60,9 +59,14 @@ def read(path: Path) -> Journal | None:
             f"{path} is damaged ({error}): start with --fresh, which drops what is cached"
         ) from error
     raise StartupError(
-        f"{path} was written by another release (version {version}, this one writes {VERSION}): start that release once "
-        "more and stop it, or start with --fresh, which drops what is cached"
+        f"{path} was written by another release (version {version}, this one writes {VERSION}): start that release "
+        "once more and stop it, or start with --fresh, which drops what is cached"
     )
+
+
+def _check_digest(data: bytes) -> None:
+    if _digest(data[DIGEST_BYTES:]) != data[:DIGEST_BYTES]:
+        raise msgspec.DecodeError("its digest is wrong")
 
 
 def write(path: Path, journal: Journal) -> None:

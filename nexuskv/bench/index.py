@@ -18,7 +18,12 @@ DEFINITIONS = (
     Definition("hit_1_c", "ns", "<=", 150, "pin one page and unpin it, from C; median"),
     Definition("present_256", "us", "<=", 6, "look up a resident chain of 256 keys; median"),
     Definition(
-        "present_256_lmdb", "us", ">=", 8, "a read transaction with 256 gets, against present_256", LMDB
+        "present_256_lmdb",
+        "us",
+        ">=",
+        8,
+        "a read transaction that finds 256 keys with a cursor, against present_256",
+        LMDB,
     ),
     Definition(
         "pinned_64", "pages/s", ">=", 2_500_000, "match 64 pages, list their handles, let them go; median"

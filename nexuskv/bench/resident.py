@@ -46,7 +46,7 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
             gets = stack.enter_context(peers.lmdb_gets(keys, PAGE_BYTES))
             actions |= {
                 "hit_1_lmdb": gets.singly,
-                "present_256_lmdb": repeated(partial(gets.count, keys), times),
+                "present_256_lmdb": repeated(partial(gets.all_there, keys), times),
                 "pinned_64_lmdb": repeated(partial(gets.pages, keys[:BATCH]), times),
             }
         else:

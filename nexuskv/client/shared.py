@@ -23,7 +23,6 @@ class SharedWay:
         self.descriptor = descriptor
         self.segments = session.readable[session.arena(descriptor)]
         self._chained = type(descriptor.reuse) is AllPages
-        self._own: set[bytes] = set()
 
     def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary. Raises Moved, PinsFull."""
@@ -45,25 +44,24 @@ class SharedWay:
         reader = self.session.reader
         if reader is None:
             raise _given_up()
-        stop = reader.lookup(keys) if self._chained else self._usable(reader, keys).stop
-        return stop if not stop or keys[0] in self._own or self._are_own(reader, keys[:stop]) else 0
+        if not self._chained:
+            return self._usable(reader, keys).stop
+        stop = reader.lookup(keys)
+        if stop and not (self._is_own(reader, keys[0]) and self._is_own(reader, keys[stop - 1])):
+            return next((at for at, key in enumerate(keys[:stop]) if not self._is_own(reader, key)), stop)
+        return stop
 
-    def _are_own(self, reader: Reader, keys: Keys) -> bool:
-        """Whether pages lie in this descriptor's arena: the index finds those of the tenant's others too.
-
-        Keys of a chain have one root, so that one page tells for all; it is looked at once.
-        """
-        segment = next((found for found in map(reader.where, keys) if found is not None), None)
-        if segment is None:
-            return False
-        with contextlib.suppress(Disconnected, DeadlineExceeded):
-            self.session.map_segments(self.descriptor, (segment,))
-        if segment in self.segments:
-            self._own.add(keys[0])
+    def _is_own(self, reader: Reader, key: bytes) -> bool:
+        """Whether a page lies in this descriptor's arena: the index finds those of the tenant's others too."""
+        segment = reader.where(key)
+        if segment is not None and segment not in self.segments:
+            with contextlib.suppress(Disconnected, DeadlineExceeded):
+                self.session.map_segments(self.descriptor, (segment,))
         return segment in self.segments
 
     def _usable(self, reader: Reader, keys: Keys) -> range:
-        present = [state == PRESENT for state in reader.status(keys)]
+        states = zip(reader.status(keys), keys, strict=True)
+        present = [state == PRESENT and self._is_own(reader, key) for state, key in states]
         return contract.usable(self.descriptor.reuse, present, self.descriptor.page_tokens)
 
     def _pin_some(self, reader: Reader, keys: Keys) -> tuple[int, Pins]:

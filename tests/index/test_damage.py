@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -38,14 +38,14 @@ class Remains:
 
 
 @pytest.fixture
-def remains(daemon: Daemon) -> Iterator[Remains]:
+def remains(daemon: Daemon) -> Remains:
     """Two chains in two segments, and their daemon killed."""
     with daemon.client() as client:
         cache = client.open(PAGES, model="m")
         for branch in range(3):
             put(cache, keys(cache, CHAIN, branch))
     daemon.stop(signal.SIGKILL)
-    yield Remains(daemon)
+    return Remains(daemon)
 
 
 def refusal(daemon: Daemon) -> str:
@@ -76,7 +76,7 @@ def another_version(path: Path) -> None:
     path.write_bytes(blake2b(noted, digest_size=16).digest() + noted)
 
 
-USELESS: dict[str, tuple[str, Callable[[Path], None], str]] = {
+USELESS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "journal empty": ("journal", cut(0.0), "is damaged"),
     "journal cut": ("journal", cut(0.6), "is damaged"),
     "journal garbage": ("journal", lambda path: path.write_bytes(os.urandom(300)), "is damaged"),

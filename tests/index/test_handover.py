@@ -96,8 +96,15 @@ def strays(instance: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_nobody_can_use_is_removed_and_nothing_else(daemon: Daemon, cache: nexuskv.Cache, known: bool) -> None:
-    similar = [f"{daemon.instance}2", f"{daemon.instance}-data", f"{daemon.instance}-data-1", f"x-{daemon.instance}"]
+def test_what_nobody_can_use_is_removed_and_nothing_else(
+    daemon: Daemon, cache: nexuskv.Cache, known: bool
+) -> None:
+    similar = [
+        f"{daemon.instance}2",
+        f"{daemon.instance}-data",
+        f"{daemon.instance}-data-1",
+        f"x-{daemon.instance}",
+    ]
     others = [path for name in similar for path in strays(name)]
     others += [SHM / f"nexuskv-{daemon.instance}-data-x", SHM / f"nexuskv-{daemon.instance}-other-1"]
     own = strays(daemon.instance)
@@ -122,7 +129,16 @@ def test_what_nobody_can_use_is_removed_and_nothing_else(daemon: Daemon, cache: 
 def contender(daemon: Daemon, name: str) -> "subprocess.Popen[str]":
     """A second daemon of the same instance, on a socket of its own."""
     socket = f"unix:{daemon.socket.with_name(name)}"
-    options = ["--instance", daemon.instance, "--socket", socket, "--memory", "256KiB", "--segment-bytes", "64KiB"]
+    options = [
+        "--instance",
+        daemon.instance,
+        "--socket",
+        socket,
+        "--memory",
+        "256KiB",
+        "--segment-bytes",
+        "64KiB",
+    ]
     command = [sys.executable, "-m", "nexuskv_daemon", *options]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
@@ -136,7 +152,9 @@ def test_a_second_daemon_of_a_live_instance_is_refused(daemon: Daemon, cache: ne
     assert verified(cache, keys(cache, CHAIN)) == CHAIN
 
 
-def test_two_daemons_race_for_an_instance_whose_daemon_was_killed(daemon: Daemon, cache: nexuskv.Cache) -> None:
+def test_two_daemons_race_for_an_instance_whose_daemon_was_killed(
+    daemon: Daemon, cache: nexuskv.Cache
+) -> None:
     put(cache, keys(cache, CHAIN))
     daemon.stop(signal.SIGKILL)
     racers = [contender(daemon, name) for name in ("a", "b", "c")]

@@ -116,10 +116,13 @@ def test_the_same_engine_writes_anew_what_it_could_not_commit(
     daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache
 ) -> None:
     wanted = keys(cache, CHAIN)
-    with pytest.raises(nexuskv.Disconnected), cache.reserve(wanted) as pages:
-        fill(pages)
-        daemon.stop(signal.SIGKILL)
-        daemon.restart()
+    pages = cache.reserve(wanted)
+    fill(pages)
+    daemon.stop(signal.SIGKILL)
+    daemon.restart()
+    with pytest.raises(nexuskv.Disconnected):
+        pages.commit()
+    del pages
     until(lambda: figures(client).writing == 0, "its slots came back")
 
     assert put(cache, wanted) == CHAIN
@@ -167,7 +170,7 @@ def test_kills_under_load(daemon: Daemon) -> None:
         arena = figures(client)
         assert arena.free + arena.resident == arena.slots, f"seed {seed}"
         assert sum(found.values()) <= arena.resident, f"seed {seed}"
-        newest = sorted(known)[-1]
+        newest = max(known)
         assert found[newest] == CHAIN, f"seed {seed}"
         assert put(cache, keys(cache, SLOTS, branch=999_999)) == SLOTS
 

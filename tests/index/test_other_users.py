@@ -1,8 +1,9 @@
-"""Another user on the same daemon: an index of its own, no key of anybody else, and nothing that it could write there."""
+"""Another user on the same daemon: its own index, no key of anybody else, and nothing that it could write there."""
 
 import mmap
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from nexuskv.protocol import messages as m
 from tests.index.conftest import PAGES
 from tests.support import processes
 from tests.support.daemon import Daemon, running
-from tests.support.raw import RawSession, fresh
+from tests.support.raw import RawSession
 from tests.support.users import as_nobody, become_nobody
 
 pytestmark = as_nobody
@@ -79,12 +80,10 @@ def forger(pipe: Connection, daemon: Daemon) -> None:
         }
         for descriptor in (index, touch, pins):
             path = f"/proc/self/fd/{descriptor}"
-            tries[f"re-open {path}"] = lambda path=path: os.open(path, os.O_RDWR)
+            tries[f"re-open {path}"] = partial(os.open, path, os.O_RDWR)
         for name in daemon.objects():
             for mode in (os.O_RDONLY, os.O_RDWR):
-                tries[f"open {name} {mode}"] = lambda path=Path("/dev/shm", name), mode=mode: os.open(
-                    path, mode
-                )
+                tries[f"open {name} {mode}"] = partial(os.open, Path("/dev/shm", name), mode)
             tries[f"unlink {name}"] = Path("/dev/shm", name).unlink
         pipe.send({name: refused(action) for name, action in tries.items()})
 
@@ -98,32 +97,3 @@ def test_nobody_else_can_write_or_open_an_object(daemon: Daemon) -> None:
 
     assert len(outcome) > 20
     assert [name for name, held in outcome.items() if not held] == []
-
-
-def saboteur(pipe: Connection, daemon: Daemon, what: str) -> None:
-    """Another user that cuts off an object that it may write."""
-    become_nobody()
-    with RawSession(daemon.socket) as session:
-        session.committed(session.register(PAGES), 1)
-        _, touch, pins = attached(session)
-        os.ftruncate(touch if what == "touch" else pins, 0)
-        session.send(m.GetStats(session.number()))
-        pipe.send("done")
-        pipe.recv()
-
-
-@pytest.mark.parametrize("what", ["touch", "pins"])
-def test_an_object_cut_off_by_another_user_stops_nobody(daemon: Daemon, what: str) -> None:
-    with RawSession(daemon.socket) as session:
-        arena = session.register(PAGES)
-        keys = session.committed(arena, 3)
-        with processes.running(saboteur, daemon, what, context=processes.FORK) as child:
-            assert child.receive() == "done"
-            for _ in range(20):
-                session.committed(arena, 16)
-            session.ask(m.Evict(session.number(), everything=True), m.Evicted)
-            assert session.alive()
-            child.send("done")
-        assert session.states(arena, keys) == bytes([m.EVICTED] * 3)
-        session.committed(arena, 16)
-        assert session.states(arena, fresh(1)) == bytes([m.NEVER_SEEN])

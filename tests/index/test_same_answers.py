@@ -18,7 +18,7 @@ KINDS = {
         "mamba2", heads=4, head_dim=8, state_size=32, dtype="float16", page_tokens=16, engine_family="VLLM"
     ),
 }
-Answer = tuple[int, int, int, list[bytes], int, list[tuple[str, str]]]
+Answer = tuple[int, int, int, list[bytes], int, list[nexuskv.PageStatus]]
 """Of match: start, stop, tokens, keys; of lookup: pages; of status: state and reason."""
 
 
@@ -34,7 +34,7 @@ def client(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[nexuskv.C
         yield client
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
+@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
 def kind(request: pytest.FixtureRequest) -> Descriptor:
     descriptor: Descriptor = request.param
     return descriptor
@@ -45,8 +45,7 @@ def answer(cache: nexuskv.Cache, wanted: list[bytes]) -> Answer:
         assert intact(hit)
         found = hit.start, hit.stop, hit.tokens, [page.key for page in hit]
         assert [handle.length for handle in hit.handles] == [cache.descriptor.page_bytes] * len(hit)
-    status = [(state, reason) for state, reason in cache.status(wanted)]
-    return *found, cache.lookup(wanted), status
+    return *found, cache.lookup(wanted), cache.status(wanted)
 
 
 def both(daemon: Daemon, kind: Descriptor, wanted: list[bytes], salt: str = "") -> Answer:

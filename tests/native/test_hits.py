@@ -85,7 +85,7 @@ def test_a_closed_hit_is_told_from_an_empty_one(objects: Objects) -> None:
 
     assert pins.closed
     for use in (pins.extents, pins.segments, pins.valid, lambda: pins[0]):
-        with pytest.raises(Closed, match="while the hit is open"):
+        with pytest.raises(Closed, match="match again"):
             use()
 
 
@@ -123,7 +123,7 @@ def test_the_end_of_the_last_reference_ends_the_pin_with_a_warning(objects: Obje
 
     pins.truncate(1)
     assert (array.held, len(pins)) == (1, 1)
-    with pytest.warns(ResourceWarning, match="use the hit in a with"):
+    with pytest.warns(ResourceWarning, match="use it in a with"):
         del pins
 
     assert array.held == 0

@@ -1,6 +1,6 @@
 """Pages whose bytes follow from their key, so that whoever reads one knows what must stand there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import numpy as np
@@ -35,7 +35,7 @@ def fill(pages: Iterable[nexuskv.WritablePage]) -> None:
         page.buffer[...] = content(page.key, page.buffer.nbytes)
 
 
-def put(cache: nexuskv.Cache, wanted: Sequence[bytes]) -> int:
+def put(cache: nexuskv.Cache, wanted: list[bytes]) -> int:
     """Computes and commits the absent ones of `wanted`; returns how many there were."""
     with cache.reserve(wanted) as reservation:
         fill(reservation)
@@ -47,7 +47,7 @@ def intact(hit: nexuskv.Hit) -> bool:
     return all(np.array_equal(page.buffer, content(page.key, page.buffer.nbytes)) for page in hit)
 
 
-def verified(cache: nexuskv.Cache, wanted: Sequence[bytes]) -> int:
+def verified(cache: nexuskv.Cache, wanted: list[bytes]) -> int:
     """How many leading pages of `wanted` are there; every byte of them is checked."""
     with cache.match(wanted) as hit:
         assert intact(hit)
