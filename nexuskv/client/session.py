@@ -115,8 +115,8 @@ class Session:
         """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded."""
         arena = self.arena(descriptor)
         missing = sorted(set(segments) - self.readable[arena].keys())
-        if missing:
-            self.call(m.Map(self.number(), missing), m.Done)
+        for at in range(0, len(missing), m.MAX_KEYS):
+            self.call(m.Map(self.number(), missing[at : at + m.MAX_KEYS]), m.Done)
 
     def call(self, request: m.Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""

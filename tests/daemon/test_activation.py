@@ -19,7 +19,7 @@ from tests.support.activation import activated, listening, notify_socket
 @contextlib.contextmanager
 def service(sock: socket.socket, manager: socket.socket) -> Iterator["subprocess.Popen[str]"]:
     """A nexuskvd that inherited `sock` and was told of `manager`; its log is read by `communicate`."""
-    instance = f"test-{uuid.uuid4().hex[:12]}"
+    instance = f"test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
     nexuskvd = [sys.executable, "-m", "nexuskv_daemon", "--instance", instance, "--memory", "8MiB"]
     with subprocess.Popen(
         activated(nexuskvd, sock.fileno()),

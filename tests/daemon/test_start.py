@@ -1,5 +1,6 @@
 """Starting nexuskvd where it must not start: a sentence, exit code 1, and nothing changed."""
 
+import os
 import socket
 import stat
 import subprocess
@@ -31,13 +32,13 @@ def refused(*options: str, before_it: list[str] | None = None) -> str:
 
 def objects(instance: str) -> set[str]:
     """Names in shared memory that such a daemon could have made."""
-    return {path.name for path in SHM.iterdir() if path.name.startswith(f"nexuskv-{instance}")}
+    return {path.name for path in SHM.iterdir() if path.name.startswith(f"nexuskv-{instance}-")}
 
 
 @pytest.fixture
 def name() -> str:
     """An instance that nobody else has."""
-    return f"test-{uuid.uuid4().hex[:12]}"
+    return f"test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture

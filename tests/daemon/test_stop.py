@@ -92,7 +92,7 @@ def test_keep_leaves_the_objects_in_place(start: Start) -> None:
         assert verified(cache, keys(cache, 40, 1)) == 40
 
 
-def test_what_a_killed_daemon_left_goes_with_the_next_of_its_name_only(start: Start) -> None:
+def test_what_a_killed_daemon_left_goes_with_the_next_fresh_one_of_its_name_only(start: Start) -> None:
     killed = start()
     similar = [start(instance=f"{killed.instance}{end}") for end in ("0", "-data", "-data-1")]
     for daemon in (killed, *similar):
@@ -110,6 +110,10 @@ def test_what_a_killed_daemon_left_goes_with_the_next_of_its_name_only(start: St
     present = {path.name for path in SHM.iterdir()}
     assert not left & present
     assert others <= present
+    dead.restart()
+    with dead.client() as client:
+        cache = client.open(PAGES, model="m")
+        assert verified(cache, keys(cache, 40, 1)) == 40
     for daemon in (killed, *similar):
         fill(daemon, branch=2)
         assert daemon.stop() == 0

@@ -23,6 +23,10 @@ from tests.support.waiting import until
 
 PAGES = small(kib=4)
 TIMEOUT = 0.2
+ASKING = ("reserve", "status", "stats", "open")
+"""Calls that need the daemon also when hits do not."""
+CALLS = ("match", "lookup", *ASKING)
+either_way = pytest.mark.parametrize("shared", [True, False], ids=["shared", "asked"])
 
 
 @pytest.fixture
@@ -32,9 +36,15 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    """A client that is in a hurry and asks for each hit; ten pages are resident."""
-    with daemon.client(timeout=TIMEOUT, shared=False) as client:
+def shared() -> bool:
+    """Whether `client` reads through the shared index; else it asks for each hit."""
+    return False
+
+
+@pytest.fixture
+def client(daemon: Daemon, *, shared: bool) -> Iterator[nexuskv.Client]:
+    """A client that is in a hurry; ten pages are resident."""
+    with daemon.client(timeout=TIMEOUT, shared=shared) as client:
         cache = client.open(PAGES, model="m")
         put(cache, keys(cache, 10))
         yield client
@@ -49,7 +59,9 @@ def standing_still(daemon: Daemon) -> Iterator[None]:
         daemon.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("call", ["match", "reserve", "lookup", "stats", "open"])
+@pytest.mark.parametrize(
+    ("call", "shared"), [*((call, False) for call in CALLS), *((call, True) for call in ASKING)]
+)
 def test_a_call_gives_up_and_what_comes_late_is_given_back(
     daemon: Daemon, client: nexuskv.Client, call: str
 ) -> None:
@@ -58,6 +70,7 @@ def test_a_call_gives_up_and_what_comes_late_is_given_back(
         "match": lambda: cache.match(keys(cache, 10)),
         "reserve": lambda: cache.reserve(keys(cache, 5, branch=1)),
         "lookup": lambda: cache.lookup(keys(cache, 10)),
+        "status": lambda: cache.status(keys(cache, 10, branch=2)),
         "stats": client.stats,
         "open": lambda: client.open(small("another", kib=8), model="m"),
     }
@@ -73,6 +86,7 @@ def test_a_call_gives_up_and_what_comes_late_is_given_back(
     assert verified(cache, keys(cache, 10)) == 10
 
 
+@either_way
 def test_a_hit_is_read_and_closed_while_the_daemon_stands_still(
     daemon: Daemon, client: nexuskv.Client
 ) -> None:
@@ -98,6 +112,7 @@ def test_more_hits_closed_than_the_socket_takes(daemon: Daemon, client: nexuskv.
     until(lambda: client.stats().tenants[0].pinned == 0, "all pins are given back")
 
 
+@either_way
 def test_a_commit_that_gave_up_may_be_tried_again(daemon: Daemon, client: nexuskv.Client) -> None:
     cache = client.open(PAGES, model="m")
     wanted = keys(cache, 5, branch=1)
@@ -110,6 +125,7 @@ def test_a_commit_that_gave_up_may_be_tried_again(daemon: Daemon, client: nexusk
     assert verified(cache, wanted) == 5
 
 
+@either_way
 def test_an_abort_that_gave_up_is_done_late(daemon: Daemon, client: nexuskv.Client) -> None:
     cache = client.open(PAGES, model="m")
     reservation = cache.reserve(keys(cache, 5, branch=1))

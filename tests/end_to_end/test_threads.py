@@ -124,15 +124,17 @@ def test_a_client_that_was_closed_under_an_open_hit(client: nexuskv.Client) -> N
         client.stats()
 
 
-def test_a_hit_dropped_without_close_warns_and_gives_its_pins_back(client: nexuskv.Client) -> None:
-    cache = client.open(PAGES, model="m")
-    put(cache, keys(cache, 3))
-    held = [cache.match(keys(cache, 3))]
-    assert client.stats().tenants[0].pinned == 3
-    with pytest.warns(ResourceWarning, match=r"a hit was dropped without close\(\)"):
-        held.clear()
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "asked"])
+def test_a_hit_dropped_without_close_warns_and_gives_its_pins_back(daemon: Daemon, *, shared: bool) -> None:
+    with daemon.client(shared=shared) as client:
+        cache = client.open(PAGES, model="m")
+        put(cache, keys(cache, 3))
+        held = [cache.match(keys(cache, 3))]
+        assert client.stats().tenants[0].pinned == 3
+        with pytest.warns(ResourceWarning, match=r"a hit was dropped without close\(\)"):
+            held.clear()
 
-    assert client.stats().tenants[0].pinned == 0
+        assert client.stats().tenants[0].pinned == 0
 
 
 def test_a_reservation_dropped_unfinished_warns_and_gives_its_slots_back(client: nexuskv.Client) -> None:

@@ -6,7 +6,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 import nexuskv
 from tests.index.conftest import PAGES
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, running
 from tests.support.pages import keys, put, verified
 
 CHAIN = 8
@@ -23,29 +23,51 @@ SHM = Path("/dev/shm")
 
 
 class Remains:
-    """What a killed daemon left: bytes of each object by kind, e.g. "index-1"."""
+    """What a killed daemon left, to be put back after each test. Kinds are e.g. "index-1"."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+        self.daemon = daemon
+        self._whole = self.snapshot()
 
     def path(self, kind: str) -> Path:
-        return SHM / f"nexuskv-{self._daemon.instance}-{kind}"
+        return SHM / f"nexuskv-{self.daemon.instance}-{kind}"
 
     def snapshot(self) -> dict[str, bytes]:
-        """Everything but the lock, which is every daemon's own."""
-        names = (name for name in self._daemon.objects() if not name.endswith("-lock"))
+        """Bytes of every object but the lock, which is every daemon's own."""
+        names = (name for name in self.daemon.objects() if not name.endswith("-lock"))
         return {name: (SHM / name).read_bytes() for name in names}
+
+    def put_back(self) -> None:
+        if self.daemon.process.poll() is None:
+            self.daemon.stop(signal.SIGKILL)
+        for name in self.daemon.objects():
+            (SHM / name).unlink()
+        for name, data in self._whole.items():
+            (SHM / name).write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def left() -> Iterator[Remains]:
+    """Three chains in two segments, and their daemon killed."""
+    with running("--segment-bytes", "64KiB", memory="256KiB") as daemon:
+        with daemon.client() as client:
+            cache = client.open(PAGES, model="m")
+            for branch in range(3):
+                put(cache, keys(cache, CHAIN, branch))
+        daemon.stop(signal.SIGKILL)
+        yield Remains(daemon)
 
 
 @pytest.fixture
-def remains(daemon: Daemon) -> Remains:
-    """Two chains in two segments, and their daemon killed."""
-    with daemon.client() as client:
-        cache = client.open(PAGES, model="m")
-        for branch in range(3):
-            put(cache, keys(cache, CHAIN, branch))
-    daemon.stop(signal.SIGKILL)
-    return Remains(daemon)
+def remains(left: Remains) -> Iterator[Remains]:
+    yield left
+    left.put_back()
+
+
+@pytest.fixture
+def daemon(remains: Remains) -> Daemon:
+    """The one that was killed."""
+    return remains.daemon
 
 
 def refusal(daemon: Daemon) -> str:
@@ -106,6 +128,11 @@ def test_what_cannot_be_taken_over_is_refused_and_left_alone(
     assert sentence in said
     assert "--fresh" in said
     assert remains.snapshot() == before
+
+
+@pytest.mark.parametrize("kind", ["journal", "index-1", "touch-1", "data-1"])
+def test_a_fresh_start_needs_nothing_of_it(daemon: Daemon, remains: Remains, kind: str) -> None:
+    remains.path(kind).write_bytes(os.urandom(300))
     daemon.restart("--fresh")
     with daemon.client() as client:
         cache = client.open(PAGES, model="m")

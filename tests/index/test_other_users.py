@@ -58,6 +58,25 @@ def test_neither_finds_the_others_keys(daemon: Daemon) -> None:
             child.send("done")
 
 
+def curious(pipe: Connection, daemon: Daemon, numbers: list[int]) -> None:
+    """Another user that asks for segments without having any of its own."""
+    become_nobody()
+    with RawSession(daemon.socket) as session:
+        session.ask(m.Map(session.number(), numbers), m.Done)
+        pipe.send(list(session.segments))
+
+
+def test_nobody_else_is_given_a_segment(daemon: Daemon) -> None:
+    with RawSession(daemon.socket) as session:
+        session.committed(session.register(PAGES), 3)
+        numbers = sorted({number for number, _ in session.segments})
+        with processes.running(curious, daemon, numbers, context=processes.FORK) as child:
+            assert child.receive() == []
+        with RawSession(daemon.socket) as own:
+            own.ask(m.Map(own.number(), numbers), m.Done)
+            assert [number for number, _ in own.segments] == numbers
+
+
 def refused(action: Callable[[], object]) -> bool:
     try:
         action()

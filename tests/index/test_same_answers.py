@@ -132,6 +132,7 @@ def test_a_chain_of_more_keys_than_a_message_takes(kind: Descriptor) -> None:
         assert (found[1], found[4]) == (5000, 5000)
 
 
+@pytest.mark.parametrize("kind", [KINDS["mha"], KINDS["mamba2"]], ids=["mha", "mamba2"])
 def test_a_key_that_is_none(client: nexuskv.Client, kind: Descriptor) -> None:
     cache = client.open(kind, model="m")
     for call in (cache.match, cache.lookup, cache.status, cache.reserve):

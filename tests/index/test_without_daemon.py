@@ -95,7 +95,7 @@ def test_hits_go_on_after_the_client_noticed_that_the_daemon_is_dead(
 
 
 def test_hits_go_on_while_the_next_daemon_is_stopped(daemon: Daemon) -> None:
-    with daemon.client(timeout=0.1) as client:
+    with daemon.client(timeout=0.3) as client:
         cache = client.open(PAGES, model="m")
         put(cache, keys(cache, CHAIN))
         assert verified(cache, keys(cache, CHAIN)) == CHAIN
@@ -107,6 +107,7 @@ def test_hits_go_on_while_the_next_daemon_is_stopped(daemon: Daemon) -> None:
         for _ in range(50):
             assert verified(cache, keys(cache, CHAIN)) == CHAIN
         daemon.process.send_signal(signal.SIGCONT)
+        daemon.wait_ready()
         until(lambda: client.stats().sessions == 1, "the client has a session again")
         assert verified(cache, keys(cache, CHAIN)) == CHAIN
 

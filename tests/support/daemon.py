@@ -23,7 +23,7 @@ class Daemon:
     def __init__(
         self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None
     ) -> None:
-        self.instance = instance or f"test-{uuid.uuid4().hex[:12]}"
+        self.instance = instance or f"test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._directory = tempfile.TemporaryDirectory(prefix="nexuskv-")
         self.socket = socket or Path(self._directory.name) / "d.sock"
         self.address = f"unix:{self.socket}"

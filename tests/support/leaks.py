@@ -43,7 +43,7 @@ def adopt_orphans() -> None:
 def traces() -> Traces:
     """What is here now."""
     return Traces(
-        objects=frozenset(path.name for path in SHM.glob("nexuskv-*")),
+        objects=frozenset(path.name for path in SHM.glob("nexuskv-*") if not _of_another_run(path.name)),
         children=frozenset(_children(os.getpid())),
         descriptors=frozenset(_descriptors(os.getpid())),
     )
@@ -79,6 +79,12 @@ def describe(left: Traces) -> str:
     lines += [f"process {pid}: {_command(pid)}" for pid in sorted(left.children)]
     lines += [f"descriptor {descriptor}" for descriptor in sorted(left.descriptors)]
     return "\n".join(lines)
+
+
+def _of_another_run(name: str) -> bool:
+    """Whether a daemon that tests started bears the number of another process than this one (`support.daemon`)."""
+    named = re.match(r"nexuskv-test-([0-9]+)-", name)
+    return named is not None and int(named[1]) != os.getpid()
 
 
 def _children(pid: int) -> list[int]:
