@@ -54,7 +54,7 @@ class TenantIndex:
     def __init__(self, namespace: Namespace, number: int, era: Era, sizes: Sizes, announce: Announce) -> None:
         """Opens objects that are there. Raises LayoutError for those of another release."""
         self.number = number
-        self.announce = announce
+        self._announce = announce
         self._namespace = namespace
         self._era = era
         self._sizes = sizes
@@ -123,6 +123,9 @@ class TenantIndex:
         for bucket in self.writer.touched():
             key, _, segment, *_ = self.writer.read(bucket)
             yield segment, key
+
+    def announce(self, arena: Arena, descriptor: Descriptor) -> None:
+        self._announce(arena, descriptor)
 
     def admits(self, segment: int) -> bool:
         # Tried, because only the C core knows which numbers share a row.

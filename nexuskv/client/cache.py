@@ -58,8 +58,8 @@ class Cache:
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
         dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
         """
+        way = self._way
         try:
-            way = self._way
             return (way if way.session.alive else self._choose()).match(keys)
         except Moved:  # this daemon's successor started afresh
             way.session.close()

@@ -31,42 +31,56 @@ class Publication(Protocol):
 
     def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
         """These are being written by session `owner`. False, and nothing noted, when there is no place for them."""
+        ...
 
     def commit(self, entries: list[Entry]) -> None:
         """Readers find these from now on."""
+        ...
 
     def abort(self, entries: list[Entry]) -> None:
         """These were reserved, and will not come."""
+        ...
 
     def retire(self, entries: list[Entry]) -> None:
         """Nobody finds these any more; who pinned them goes on reading."""
+        ...
 
     def pinned(self) -> Container[int]:
         """Buckets that readers pin just now: what to evict last. A reader may come meanwhile."""
+        ...
 
     def free(self, entries: list[Entry]) -> list[Entry]:
         """Those of retired entries that no reader pins: their slots may be written again."""
+        ...
 
     def announce(self, arena: Arena, descriptor: Descriptor) -> None:
         """A descriptor that an arena of this tenant serves: a daemon that takes over must know it. Raises ArenaFull."""
+        ...
 
     def admits(self, segment: int) -> bool:
         """Whether a segment with that number can be added."""
+        ...
 
     def add_segment(self, arena: Arena, segment: int, slots: int, nbytes: int) -> None:
         """A segment of `arena` that entries may lie in from now on."""
+        ...
 
     def remove_segment(self, segment: int) -> None:
         """No entry lies in this segment any more."""
+        ...
 
     def attach(self, session: int) -> None:
         """A session begins to read without asking."""
+        ...
 
     def detach(self, session: int) -> None:
         """A session's connection ended; its pins go when its process lets go of them."""
+        ...
 
     def usage(self) -> Usage:
         """What readers did and hold, as they say."""
+        ...
 
     def used(self) -> Iterable[tuple[int, bytes]]:
         """Segment and key of what readers used since the last call."""
+        ...
