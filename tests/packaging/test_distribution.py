@@ -15,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 # What a checkout holds; the rest of the folder is the tools' and the developer's.
 SOURCES = (
-    ".ci", ".editorconfig", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
+    ".ci", ".clang-format", ".editorconfig", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
     "daemon", "nexuskv", "pyproject.toml", "systemd", "tests", "transport", "typings",
 )  # fmt: skip
 IMPORT_ROOTS = {"nexuskv": ".", "nexuskv_daemon": "daemon", "nexuskv_transport": "transport"}
@@ -43,7 +43,9 @@ def files_under(folder: Path, names: Iterable[str]) -> set[str]:
     """Relative paths of the files in `names`, which are files or folders of `folder`."""
     paths = [path for name in names for path in (folder / name, *(folder / name).rglob("*"))]
     return {
-        str(path.relative_to(folder)) for path in paths if path.is_file() and "__pycache__" not in path.parts
+        str(path.relative_to(folder))
+        for path in paths
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so"
     }
 
 
@@ -84,12 +86,28 @@ def test_the_sdist_is_the_whole_checkout(checkout: Path, built: Built) -> None:
 def test_the_tests_of_the_sdist_are_found(built: Built) -> None:
     command = ("-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider")
 
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "install",
+        "--no-deps",
+        "--target",
+        built.unpacked / "built",
+        ".",
+        cwd=built.unpacked,
+    )
+    (extension,) = (built.unpacked / "built/nexuskv/native").glob("_core*.so")
+    shutil.copy2(extension, built.unpacked / "nexuskv/native")
     assert "tests/packaging/test_distribution.py" in run(sys.executable, *command, cwd=built.unpacked)
 
 
 def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(checkout: Path, built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
+    (extension,) = (name for name in shipped if name.endswith(".so"))
+    shipped.remove(extension)
 
     assert shipped == set().union(
         *(files_under(checkout / root, [name]) for name, root in IMPORT_ROOTS.items())

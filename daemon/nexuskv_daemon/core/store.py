@@ -234,6 +234,7 @@ class Store:
 
     def _heed_hints(self) -> None:
         """Takes in what readers used without asking, because somebody will have to go."""
+        self._tick += 1
         for publication in self._publications.values():
             for segment, key in publication.used():
                 entry = self.memory.ready[segment].arena.index.get(key)
