@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nexuskv.client.session import Session
-from nexuskv.errors import Closed, Disconnected
+from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
 
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
@@ -77,6 +77,9 @@ class SessionKeeper:
             self._renew()
         except Disconnected:
             return True
+        except DeadlineExceeded:  # it is stopped: not to be waited for at each hit
+            self._next_try = time.monotonic() + self._timeout
+            return True
         return False
 
     def close(self) -> None:
@@ -103,12 +106,22 @@ class SessionKeeper:
             if self._closed:
                 raise Closed("this client is closed: connect anew")
             if self._session is None or not self._session.alive:
-                fresh = Session(self._path, self._timeout, shared=self._shared)
-                if self._session is not None:
-                    self._session.close()  # its open hits and reservations keep what they need
-                    self._past.add(self._session)
-                self._session = fresh
+                self._session = self._successor(self._session)
             return self._session
+
+    def _successor(self, old: Session | None) -> Session:
+        """A new session. The old one is given up only when the new one can do all that it could."""
+        fresh = Session(self._path, self._timeout, shared=self._shared)
+        if old is None:
+            return fresh
+        try:
+            fresh.follow(old)
+        except BaseException:
+            fresh.close()
+            raise
+        old.close()  # its open hits and reservations keep what they need
+        self._past.add(old)
+        return fresh
 
 
 def _after_fork() -> None:

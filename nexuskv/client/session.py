@@ -6,6 +6,7 @@ beyond their layout, and never connects anew: a session that ended stays ended, 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import defaultdict, deque
@@ -20,6 +21,7 @@ from nexuskv import contract, errors
 from nexuskv.errors import (
     Closed,
     DeadlineExceeded,
+    DescriptorConflict,
     Disconnected,
     LocalError,
     NexusError,
@@ -94,6 +96,14 @@ class Session:
         self._layouts[number] = descriptor.page_layout
         self._arenas[descriptor.descriptor_id] = descriptor, number
         return number
+
+    def follow(self, old: Session) -> None:
+        """Registers and maps what an ended session had, to take its place. Raises Disconnected, DeadlineExceeded."""
+        for descriptor, number in list(old._arenas.values()):
+            # What conflicts with a descriptor that came first is told to whoever uses it.
+            with contextlib.suppress(DescriptorConflict):
+                self.arena(descriptor)
+                self.map_segments(descriptor, old.readable[number].keys())
 
     def find(self, descriptor: contract.Descriptor, keys: Sequence[bytes]) -> Iterator[m.Found]:
         """What the daemon knows of each key, in as many answers as messages were needed."""

@@ -128,7 +128,10 @@ class Attach(Message, frozen=True, tag="attach"):
 
 
 class Map(Message, frozen=True, tag="map"):
-    """Asks for descriptors of segments that the session has none of yet; those that are gone are passed over."""
+    """Asks for descriptors of segments that the session has none of yet.
+
+    Those that are gone, or of an arena that it did not register, are passed over.
+    """
 
     segments: Annotated[list[U32], Meta(max_length=MAX_KEYS)]
 

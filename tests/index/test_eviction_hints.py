@@ -83,7 +83,8 @@ def test_a_lookup_is_no_use(client: nexuskv.Client) -> None:
 
 
 def test_a_full_index_makes_room_among_all_arenas_of_the_tenant() -> None:
-    with running("--index-entries", "64", memory="4MiB") as daemon, daemon.client() as client:
+    options = ("--index-entries", "64", "--segment-bytes", "1MiB")
+    with running(*options, memory="4MiB") as daemon, daemon.client() as client:
         first, second = (client.open(small(name, kib=kib), model="m") for name, kib in (("a", 4), ("b", 8)))
         for branch in range(4):
             put(first, keys(first, QUARTER, branch))

@@ -111,6 +111,18 @@ def test_pages_of_another_descriptor(daemon: Daemon, kind: Descriptor, client: n
     assert figures.free + figures.resident == figures.slots
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "asked"])
+def test_pages_of_a_descriptor_that_this_client_does_not_know(
+    daemon: Daemon, kind: Descriptor, shared: bool
+) -> None:
+    with daemon.client() as other, daemon.client(shared=shared) as client:
+        theirs, cache = other.open(small("another", kib=8), model="m"), client.open(kind, model="m")
+        put(theirs, keys(theirs, 3))
+        assert answer(cache, keys(theirs, 3))[:5] == (0, 0, 0, [], 0)
+        assert put(cache, keys(cache, 3)) == 3
+        assert answer(cache, keys(cache, 3))[1] == 3
+
+
 def test_a_chain_of_more_keys_than_a_message_takes(kind: Descriptor) -> None:
     with running("--index-entries", "20000", memory="32MiB") as roomy, roomy.client() as client:
         cache = client.open(kind, model="m")

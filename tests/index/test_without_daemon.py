@@ -13,6 +13,7 @@ from tests.index.conftest import PAGES
 from tests.support import processes
 from tests.support.daemon import Daemon
 from tests.support.pages import content, intact, keys, put, verified
+from tests.support.waiting import until
 
 CHAIN = 8
 TURNS = 2000
@@ -91,6 +92,23 @@ def test_hits_go_on_after_the_client_noticed_that_the_daemon_is_dead(
 
     for _ in range(200):
         assert verified(cache, wanted) == CHAIN
+
+
+def test_hits_go_on_while_the_next_daemon_is_stopped(daemon: Daemon) -> None:
+    with daemon.client(timeout=0.1) as client:
+        cache = client.open(PAGES, model="m")
+        put(cache, keys(cache, CHAIN))
+        assert verified(cache, keys(cache, CHAIN)) == CHAIN
+        daemon.stop(signal.SIGKILL)
+        with pytest.raises(nexuskv.Disconnected):
+            client.stats()
+        daemon.restart()
+        stopped(daemon)
+        for _ in range(50):
+            assert verified(cache, keys(cache, CHAIN)) == CHAIN
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: client.stats().sessions == 1, "the client has a session again")
+        assert verified(cache, keys(cache, CHAIN)) == CHAIN
 
 
 def test_a_page_in_a_segment_not_mapped_yet_is_a_miss_while_the_daemon_is_dead(

@@ -208,7 +208,7 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
 
 def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
     ready = host.store.memory.ready
-    there = [n for n in request.segments if n in ready and ready[n].arena.tenant == session.tenant]
+    there = [n for n in request.segments if n in ready and ready[n].arena.number in session.arenas]
     segments = session.introduce([n << SLOT_BITS for n in there], host.store.memory, writable=False)
     return Answer(m.Done(request.id), segments=segments)
 

@@ -36,25 +36,24 @@ class Restored:
 
 @dataclass(slots=True)
 class _Segment:
-    """What is found in one segment: slots in use, and pages that hang from another one, with that one's key."""
+    """What is found in one segment, slot by slot: the entry, and the key of the page before it (none at a root)."""
 
     arena: Arena
     slot_bytes: int
-    taken: bytearray
-    linked: list[Entry] = field(default_factory=list)
-    parents: list[bytes] = field(default_factory=list)
+    entries: list[Entry | None]
+    parents: list[bytes]
 
 
 def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Record]) -> Restored:
     """Fills empty arenas; every record lies in a segment that `memory` knows. A million take one to two seconds."""
     restored = Restored()
     segments = {
-        number: _Segment(record.arena, record.arena.slot_bytes, bytearray(record.slots))
+        number: _Segment(record.arena, record.arena.slot_bytes, [None] * record.slots, [b""] * record.slots)
         for number, record in memory.ready.items()
     }
     _place(segments, records, restored)
     for number, segment in segments.items():
-        segment.arena.pool.restore_segment(number, len(segment.taken), segment.taken)
+        segment.arena.pool.restore_segment(number, segment.entries)
     for arena, heads in _link(segments.values()).items():
         restored.orphans += _drop(arena, heads)
     for arena in arenas.values():
@@ -70,17 +69,14 @@ def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored
     for key, parent, number, offset, _, _, owner, _, tick, bucket, state in records:
         segment = segments[number]
         slot = offset // segment.slot_bytes
-        segment.taken[slot] = 1
-        entry = Entry(key, number << SLOT_BITS | slot, None, tick)
+        segment.entries[slot] = entry = Entry(key, number << SLOT_BITS | slot, None, tick)
+        segment.parents[slot] = parent
         entry.bucket = bucket
         if state == LIVE:
             entry.state = COMMITTED
             segment.arena.index[key] = entry
         else:
             _place_unfinished(segment.arena, entry, state, owner, restored)
-        if parent:
-            segment.linked.append(entry)
-            segment.parents.append(parent)
         restored.tick = max(restored.tick, tick)
 
 
@@ -102,18 +98,20 @@ def _link(segments: Iterable[_Segment]) -> dict[Arena, list[Entry]]:
     """Hangs each page from the one before it. Returns those whose predecessor is gone."""
     lost: dict[Arena, list[Entry]] = defaultdict(list)
     for segment in segments:
-        find = segment.arena.index.get
-        for entry, key in zip(segment.linked, segment.parents, strict=True):
-            parent = find(key)
-            if parent is None and entry.state is WRITING:
-                parent = segment.arena.writing.get(key)
-            if entry.state is RETIRING:
-                continue
-            if parent is None:
-                lost[segment.arena].append(entry)
-            else:
-                entry.parent = parent
-                parent.children += 1
+        arena, previous = segment.arena, None
+        for entry, key in zip(segment.entries, segment.parents, strict=True):
+            if entry is not None and key and entry.state is not RETIRING:
+                # Most chains lie in slot after slot; to find a page by its key takes longer than all else here.
+                near = previous is not None and previous.key == key and previous.state is COMMITTED
+                parent = previous if near else arena.index.get(key)
+                if parent is None and entry.state is WRITING:
+                    parent = arena.writing.get(key)
+                if parent is None:
+                    lost[arena].append(entry)
+                else:
+                    entry.parent = parent
+                    parent.children += 1
+            previous = entry
     return lost
 
 

@@ -6,7 +6,7 @@ memory is the likeliest to be in a cache.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from operator import not_
 
@@ -51,9 +51,9 @@ class SlotPool:
         self.capacity += slots
         self._free.extend(range(first + slots - 1, first - 1, -1))
 
-    def restore_segment(self, segment: int, slots: int, taken: bytearray) -> None:
-        """Takes in a segment of which the slots with a non-zero byte in `taken` are in use."""
-        first = segment << SLOT_BITS
+    def restore_segment(self, segment: int, taken: Sequence[object]) -> None:
+        """Takes in a segment; `taken` has what is in each slot, None where it is free."""
+        first, slots = segment << SLOT_BITS, len(taken)
         self._slots[segment] = slots
         self.capacity += slots
         self._free.extend(compress(range(first + slots - 1, first - 1, -1), map(not_, reversed(taken))))
