@@ -66,9 +66,7 @@ def stop_keeping(chosen: Config) -> None:
 
 def serve(chosen: Config) -> None:
     """Starts, serves until told to stop, and leaves nothing behind unless told to keep. Raises StartupError."""
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, STOPS
-    )  # a stop while starting is heeded once there is something to undo
+    early = _note_stops()
     limits.raise_nofile()
     # A daemon that preempts the engine at each of its messages makes both slower; hits never wait for it.
     with contextlib.suppress(OSError):
@@ -86,6 +84,8 @@ def serve(chosen: Config) -> None:
         server = _assemble(chosen, budget, known, listener, stack)
         _spare_the_collector()
         _heed_signals(server, stack)
+        if early:
+            server.stop()
         _run(server, chosen, budget)
 
 
@@ -155,6 +155,17 @@ def _let_go(shells: Shells, *, keep: bool) -> None:
     shells.worker.join()
 
 
+def _note_stops() -> list[int]:
+    """Stops that come while starting, to be heeded once there is something to undo.
+
+    Noted instead of blocked: a thread that a library made at import would take a signal that this one blocks.
+    """
+    early: list[int] = []
+    for number in STOPS:
+        signal.signal(number, lambda number, _: early.append(number))
+    return early
+
+
 def _heed_signals(server: Server, stack: contextlib.ExitStack) -> None:
     """SIGTERM and SIGINT end the loop; the wake-up socket interrupts its wait."""
     awake, waker = socket.socketpair(type=socket.SOCK_DGRAM)
@@ -165,7 +176,6 @@ def _heed_signals(server: Server, stack: contextlib.ExitStack) -> None:
     stack.callback(signal.set_wakeup_fd, -1)
     for number in STOPS:
         signal.signal(number, lambda *_: server.stop())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     server.watch(awake.fileno(), lambda: _drain(awake))
 
 

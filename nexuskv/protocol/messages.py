@@ -130,7 +130,8 @@ class Attach(Message, frozen=True, tag="attach"):
 class Map(Message, frozen=True, tag="map"):
     """Asks for descriptors of segments that the session has none of yet.
 
-    Those that are gone, or of an arena that it did not register, are passed over.
+    Those that are gone, or of an arena that it did not register, are passed over; a session that registered none at
+    all, which reads by key alone, gets any of its tenant.
     """
 
     segments: Annotated[list[U32], Meta(max_length=MAX_KEYS)]

@@ -208,9 +208,14 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
 
 def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
     ready = host.store.memory.ready
-    there = [n for n in request.segments if n in ready and ready[n].arena.number in session.arenas]
+    there = [n for n in request.segments if n in ready and _may_map(session, ready[n].arena)]
     segments = session.introduce([n << SLOT_BITS for n in there], host.store.memory, writable=False)
     return Answer(m.Done(request.id), segments=segments)
+
+
+def _may_map(session: Session, arena: Arena) -> bool:
+    """An engine that registers nothing reads by key alone; one that does is given what it can make sense of."""
+    return arena.tenant == session.tenant and (not session.arenas or arena.number in session.arenas)
 
 
 def _drain(host: Host, session: Session, request: m.Drain, now: float) -> Answer:
