@@ -71,8 +71,8 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
     with (
         daemon_for(many, PAGE_BYTES) as large_daemon,
         daemon_for(few, PAGE_BYTES) as small_daemon,
-        nexuskv.connect(large_daemon.socket) as large_client,
-        nexuskv.connect(small_daemon.socket) as small_client,
+        nexuskv.connect(large_daemon.socket, shared=False) as large_client,
+        nexuskv.connect(small_daemon.socket, shared=False) as small_client,
     ):
         large, small = Population(large_client, 1), Population(small_client, 2)
         before = private_bytes(large_daemon.pid)

@@ -23,7 +23,7 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
     with (
         daemon_for(PAGES, PAGE_BYTES) as daemon,
         PingPong() as ping_pong,
-        nexuskv.connect(daemon.socket) as client,
+        nexuskv.connect(daemon.socket, shared=False) as client,
     ):
         operations: dict[str, Callable[[], object]] = {"floor": ping_pong.once, **_operations(client)}
         times, rounds = effort.pick(50, 5), effort.pick(20, 2)
