@@ -18,7 +18,7 @@ from tests.support.pages import intact, keys, put, verified
 CHAIN = 8
 BRANCHES = 6
 SHM = Path("/dev/shm")
-SEEDS = [random.randrange(2**32) for _ in range(6)]
+SEEDS = [random.randrange(2**32) for _ in range(10)]
 TURNS = 300
 HEADER = 4096
 """Bytes in which one flipped bit turns a reader away: what comes after them is what it must not trust."""
