@@ -5,6 +5,7 @@ thread, everything else in the event loop.
 """
 
 import contextlib
+import logging
 import mmap
 import os
 
@@ -12,6 +13,7 @@ from nexuskv.errors import ArenaFull
 from nexuskv_daemon.prefault import Warming
 from nexuskv_daemon.shm import Namespace
 
+log = logging.getLogger(__name__)
 DATA = "data"
 
 
@@ -59,10 +61,19 @@ class SegmentObjects:
             self._namespace.remove(DATA, number)
             raise
 
-    def take_over(self, number: int) -> None:
-        """Opens a segment that an earlier daemon of this instance made. Raises ArenaFull."""
+    def take_over(self, number: int, nbytes: int) -> bool:
+        """Opens a segment that an earlier daemon of this instance made. Raises ArenaFull.
+
+        False when it has another length than it was made with: a client that may write it can cut it off.
+        """
         writer = self._namespace.open(DATA, number, writable=True)
+        there = os.fstat(writer).st_size
+        if there != nbytes:
+            log.warning("segment %d has %d bytes instead of %d", number, there, nbytes)
+            os.close(writer)
+            return False
         self.adopt(number, SegmentObject(self._namespace, number, writer))
+        return True
 
     def adopt(self, number: int, made: SegmentObject) -> None:
         """Takes over what `make` returned."""

@@ -252,12 +252,27 @@ def take_over(
 ) -> TenantIndex:
     """Opens the objects of an earlier daemon; `recover` cleans them. Raises StartupError with what to do."""
     try:
+        _mend_touch(namespace, number)
         found = TenantIndex(namespace, number, era, sizes, announce)
     except (LayoutError, ArenaFull, OSError) as error:
         raise _useless(str(error)) from error
     if found.writer.moved or (found.writer.instance, found.writer.tenant) != (era.instance[:63], tenant[:63]):
         raise _useless("it is another tenant's, or given up")
     return found
+
+
+def _mend_touch(namespace: Namespace, number: int) -> None:
+    """Gives the touch object its length again: its clients can cut it off, and it holds nothing but hints."""
+    with contextlib.ExitStack() as stack:
+        index = namespace.open(INDEX, number, writable=True)
+        stack.callback(os.close, index)
+        _, nbytes = index_bytes(Writer(index, -1).max_entries, 1)
+        touch = namespace.open(TOUCH, number, writable=True)
+        stack.callback(os.close, touch)
+        if os.fstat(touch).st_size != nbytes:
+            log.warning("the hints in touch object %d are lost: it was cut off", number)
+            os.ftruncate(touch, nbytes)
+            os.posix_fallocate(touch, 0, nbytes)
 
 
 def _useless(why: str) -> StartupError:

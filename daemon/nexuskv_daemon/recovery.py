@@ -5,7 +5,6 @@ index says what is in them: nothing that was committed is lost.
 """
 
 import logging
-import os
 from collections.abc import Iterator
 
 from nexuskv import contract
@@ -91,10 +90,9 @@ def _take_segments(
     for segment, arena, slots, slot_bytes, _, nbytes, digest in tenant.writer.segments():
         known = store.arenas.get(arena)
         fits = known is not None and known.slot_bytes == slot_bytes and known.descriptor.digest == digest
-        if segment not in there or known is None or not fits:
+        if segment not in there or known is None or not fits or not _open(objects, segment, nbytes):
             lost.append(segment)
             continue
-        _open(objects, segment, nbytes)
         store.memory.restore(SegmentRecord(segment, known, slots, nbytes))
     return lost
 
@@ -106,16 +104,14 @@ def _recover(tenant: TenantIndex, lost: list[int]) -> None:
     tenant.recover()
 
 
-def _open(objects: SegmentObjects, segment: int, nbytes: int) -> None:
+def _open(objects: SegmentObjects, segment: int, nbytes: int) -> bool:
+    """Opens a segment unless it is useless. Raises StartupError."""
     try:
-        objects.take_over(segment)
+        return objects.take_over(segment, nbytes)
     except ArenaFull as error:
         raise StartupError(
             f"{error}: make that possible, or start with --fresh, which drops what is cached"
         ) from error
-    there = os.fstat(objects.descriptor(segment, writable=True)).st_size
-    if there != nbytes:
-        raise StartupError(f"segment {segment} has {there} bytes instead of {nbytes}: start with --fresh")
 
 
 def _discard_segments(namespace: Namespace, store: Store) -> None:

@@ -12,6 +12,7 @@
 #include "src/py_common.h"
 /* in this order: each uses those before it */
 #include "src/py_reader.h"
+#include "src/py_guard.h"
 #include "src/py_writer.h"
 #include "src/py_directory.h"
 

@@ -111,9 +111,6 @@ USELESS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "index of other sizes": ("index-1", overwrite(16, os.urandom(100)), "cannot be taken over"),
     "index gone": ("index-1", Path.unlink, "cannot open"),
     "touch gone": ("touch-1", Path.unlink, "cannot open"),
-    "touch cut": ("touch-1", cut(0.0), "cannot be taken over"),
-    "segment cut": ("data-1", cut(0.5), "bytes instead of"),
-    "segment grown": ("data-1", lambda path: os.truncate(path, 1 << 20), "bytes instead of"),
 }
 
 
@@ -140,10 +137,37 @@ def test_a_fresh_start_needs_nothing_of_it(daemon: Daemon, remains: Remains, kin
         assert put(cache, keys(cache, CHAIN)) == CHAIN
 
 
-def test_a_segment_that_is_gone_takes_its_own_pages_only(daemon: Daemon, remains: Remains) -> None:
+@pytest.mark.parametrize("keep", [0.0, 0.5, 2.0])
+def test_a_touch_object_of_another_length_costs_hints_only(
+    daemon: Daemon, remains: Remains, keep: float
+) -> None:
+    path = remains.path("touch-1")
+    nbytes = path.stat().st_size
+    cut(keep)(path)
+    daemon.restart()
+
+    assert "hints" in daemon.log
+    assert path.stat().st_size == nbytes
+    with daemon.client() as client:
+        cache = client.open(PAGES, model="m")
+        assert [verified(cache, keys(cache, CHAIN, branch)) for branch in range(3)] == [CHAIN] * 3
+
+
+LOST: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "emptied": cut(0.0),
+    "cut": cut(0.5),
+    "grown": lambda path: os.truncate(path, 1 << 20),
+}
+
+
+@pytest.mark.parametrize("damage", LOST.values(), ids=LOST)
+def test_a_segment_that_is_lost_takes_its_own_pages_only(
+    daemon: Daemon, remains: Remains, damage: Callable[[Path], object]
+) -> None:
     segments = [name for name in daemon.objects() if "-data-" in name]
     assert len(segments) > 1
-    (SHM / segments[0]).unlink()
+    damage(SHM / segments[0])
     daemon.restart()
 
     assert "is lost, and the pages in it" in daemon.log

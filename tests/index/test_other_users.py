@@ -1,7 +1,8 @@
-"""Another user on the same daemon: its own index, no key of anybody else, and nothing that it could write there."""
+"""Another user on the same daemon: its own index, no key of anybody else, and nothing there that it could harm."""
 
 import mmap
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
@@ -14,7 +15,7 @@ from nexuskv.protocol import messages as m
 from tests.index.conftest import PAGES
 from tests.support import processes
 from tests.support.daemon import Daemon, running
-from tests.support.raw import RawSession
+from tests.support.raw import RawSession, fresh
 from tests.support.users import as_nobody, become_nobody
 
 pytestmark = as_nobody
@@ -116,3 +117,51 @@ def test_nobody_else_can_write_or_open_an_object(daemon: Daemon) -> None:
 
     assert len(outcome) > 20
     assert [name for name, held in outcome.items() if not held] == []
+
+
+def saboteur(pipe: Connection, daemon: Daemon, what: str) -> None:
+    """Another user that cuts off an object that it may write."""
+    become_nobody()
+    with RawSession(daemon.socket) as session:
+        session.committed(session.register(PAGES), 1)
+        _, touch, pins = attached(session)
+        data = next(each for (_, writable), each in session.segments.items() if writable)
+        os.ftruncate({"touch": touch, "pins": pins, "data": data}[what], 0)
+        session.send(m.GetStats(session.number()))
+        pipe.send("done")
+        pipe.recv()
+
+
+cut_by_another = pytest.mark.parametrize("what", ["touch", "pins", "data"])
+
+
+@cut_by_another
+def test_an_object_cut_off_by_another_user_stops_nobody(daemon: Daemon, what: str) -> None:
+    with RawSession(daemon.socket) as session:
+        arena = session.register(PAGES)
+        keys = session.committed(arena, 3)
+        with processes.running(saboteur, daemon, what, context=processes.FORK) as child:
+            assert child.receive() == "done"
+            for _ in range(20):
+                session.committed(arena, 16)
+            session.ask(m.Evict(session.number(), everything=True), m.Evicted)
+            assert session.alive()
+            child.send("done")
+        assert session.states(arena, keys) == bytes([m.EVICTED] * 3)
+        session.committed(arena, 16)
+        assert session.states(arena, fresh(1)) == bytes([m.NEVER_SEEN])
+
+
+@cut_by_another
+def test_an_object_cut_off_by_another_user_costs_the_next_daemon_nothing(daemon: Daemon, what: str) -> None:
+    with RawSession(daemon.socket) as session:
+        keys = session.committed(session.register(PAGES), 3)
+        with processes.running(saboteur, daemon, what, context=processes.FORK) as child:
+            assert child.receive() == "done"
+            daemon.stop(signal.SIGKILL)
+            daemon.restart()
+            with RawSession(daemon.socket) as successor:
+                arena = successor.register(PAGES)
+                assert successor.states(arena, keys) == bytes([m.PRESENT] * 3)
+                successor.committed(arena, 16)
+            child.send("done")

@@ -196,7 +196,7 @@ const char *nx_error(int code) {
       "this object belongs to another index: attach anew",
       "the daemon no longer keeps this index up to date: attach anew",
       "this attachment was inherited through fork: attach anew in the child",
-      "all pin words are in use: close hits that are no longer read, or ask the daemon for a larger pin object",
+      "all pin words are in use: close hits that are no longer read, or start nexuskvd with a larger --pins",
       "this handle is not pinned",
       "the index is full here: evict entries, then try again",
       "already there",

@@ -4,6 +4,7 @@ typedef struct py_pin_array {
   PyObject_HEAD nx_pins *pins;
   void *memory;
   size_t bytes;
+  py_guard guard;
 } py_pin_array;
 
 typedef struct py_writer {
@@ -11,6 +12,7 @@ typedef struct py_writer {
   uint64_t touch_cursor;
   void *memory[2];
   size_t bytes[2];
+  py_guard guard; /* of the touch object */
 } py_writer;
 
 static PyTypeObject *py_writer_type, *py_pin_array_type;
@@ -24,6 +26,7 @@ static PyObject *py_pin_array_new(PyTypeObject *type, PyObject *args, PyObject *
   py_pin_array *self = (py_pin_array *)type->tp_alloc(type, 0);
   if (self == NULL) return NULL;
   int code = nx_map(fd, 0, &self->memory, &self->bytes);
+  if (code == NX_OK) code = py_guard_begin(&self->guard, self->memory, self->bytes);
   if (code == NX_OK) code = nx_pins_open(&self->pins, self->memory, self->bytes);
   if (code == NX_OK) return (PyObject *)self;
   py_raise(code);
@@ -34,6 +37,7 @@ static PyObject *py_pin_array_new(PyTypeObject *type, PyObject *args, PyObject *
 static void py_pin_array_dealloc(py_pin_array *self) {
   PyTypeObject *type = Py_TYPE(self);
   nx_pins_close(self->pins);
+  py_guard_end(&self->guard);
   nx_unmap(self->memory, self->bytes);
   type->tp_free(self);
   Py_DECREF(type);
@@ -75,6 +79,8 @@ static PyObject *py_writer_new(PyTypeObject *type, PyObject *args, PyObject *kwa
   int code = NX_OK;
   for (int i = 0; i < 2 && code == NX_OK; i++)
     if (i == 0 || fds[i] >= 0) code = nx_map(fds[i], 1, &self->memory[i], &self->bytes[i]);
+  if (code == NX_OK && self->memory[1] != NULL)
+    code = py_guard_begin(&self->guard, self->memory[1], self->bytes[1]);
   if (code == NX_OK)
     code = nx_writer_open(&self->writer, self->memory[0], self->bytes[0], self->memory[1], self->bytes[1]);
   if (code == NX_OK) return (PyObject *)self;
@@ -86,6 +92,7 @@ static PyObject *py_writer_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 static void py_writer_dealloc(py_writer *self) {
   PyTypeObject *type = Py_TYPE(self);
   nx_writer_close(self->writer);
+  py_guard_end(&self->guard);
   for (int i = 0; i < 2; i++) nx_unmap(self->memory[i], self->bytes[i]);
   type->tp_free(self);
   Py_DECREF(type);
