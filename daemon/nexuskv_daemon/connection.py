@@ -4,6 +4,7 @@ Owns the queue of what the client has not taken yet. While that queue holds anyt
 client: a slow reader slows itself only, and the queue stays as long as the answer to one request.
 """
 
+import contextlib
 import os
 import socket
 from collections import deque
@@ -38,15 +39,24 @@ class Connection:
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> bool:
         """Sends now, or queues behind what waits and returns False. Raises OSError when the client is gone."""
-        if not self._outbox and self._sent(data, descriptors):
-            return True
+        if not self._outbox:
+            try:
+                if descriptors:
+                    seqpacket.send(self.sock, data, descriptors)
+                else:
+                    self.sock.send(data)
+                return True
+            except BlockingIOError:
+                pass
         self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
         return False
 
     def flush(self) -> None:
         """Sends what waits, as far as it goes. Raises OSError when the client is gone."""
-        while self._outbox and self._sent(*self._outbox[0]):
-            seqpacket.close_all(self._outbox.popleft()[1])
+        with contextlib.suppress(BlockingIOError):
+            while self._outbox:
+                seqpacket.send(self.sock, *self._outbox[0])
+                seqpacket.close_all(self._outbox.popleft()[1])
 
     def close(self) -> None:
         """Ends the connection; what waits is lost."""
@@ -54,10 +64,3 @@ class Connection:
             seqpacket.close_all(descriptors)
         self._outbox.clear()
         self.sock.close()
-
-    def _sent(self, data: bytes, descriptors: Sequence[int]) -> bool:
-        try:
-            seqpacket.send(self.sock, data, descriptors)
-        except BlockingIOError:
-            return False
-        return True

@@ -19,7 +19,7 @@ from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.publication import Usage
-from nexuskv_daemon.core.slots import segment_of, slot_of
+from nexuskv_daemon.core.slots import SLOT_BITS, SLOT_MASK
 from nexuskv_daemon.pins import PinObject
 from nexuskv_daemon.shm import Namespace
 
@@ -74,7 +74,7 @@ class TenantIndex:
     # -- what the store calls ------------------------------------------------------------------------------------
 
     def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
-        buckets = self.writer.reserve([_record(arena, entry, owner) for entry in entries])
+        buckets = self.writer.reserve(_records(arena, entries, owner))
         refused = min(buckets, default=0)
         if refused >= 0:
             for entry, bucket in zip(entries, buckets, strict=True):
@@ -290,11 +290,23 @@ def give_up(namespace: Namespace, number: int) -> None:
         Writer(descriptor, -1).set_moved()
 
 
-def _record(arena: Arena, entry: Entry, owner: int) -> Record:
-    parent = entry.parent.key if entry.parent is not None else b""
-    offset = slot_of(entry.handle) * arena.slot_bytes
-    tokens = arena.descriptor.page_tokens
-    return entry.key, parent, segment_of(entry.handle), offset, arena.page_bytes, tokens, owner, 0, 0
+def _records(arena: Arena, entries: list[Entry], owner: int) -> list[Record]:
+    """One expression, because it runs for every page that is written."""
+    slot_bytes, page_bytes, tokens = arena.slot_bytes, arena.page_bytes, arena.descriptor.page_tokens
+    return [
+        (
+            entry.key,
+            b"" if entry.parent is None else entry.parent.key,
+            entry.handle >> SLOT_BITS,
+            (entry.handle & SLOT_MASK) * slot_bytes,
+            page_bytes,
+            tokens,
+            owner,
+            0,
+            0,
+        )
+        for entry in entries
+    ]
 
 
 def _all(done: int, entries: list[Entry]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nexuskv.errors import ArenaFull
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Notice, Reply, Segments
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Commit, Notice, Reply, Request, Segments
 from nexuskv_daemon.arenas import SegmentObjects
 from nexuskv_daemon.connection import Connection
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
@@ -26,7 +26,9 @@ from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger(__name__)
 ACCEPTS_AT_ONCE = 64
-MESSAGES_AT_ONCE = 16
+MESSAGES_AT_ONCE = 64
+CARRIERS = Attached, Segments
+"""Messages that come with descriptors."""
 FIRST_SWEEP, LAST_SWEEP = 0.005, 1.0
 """Seconds between two looks whether clients that lost their connection are gone: longer and longer while some live."""
 
@@ -57,6 +59,7 @@ class Server:
         self._worker = shells.worker
         self._listener = shells.listener
         self._operators = operators
+        self._waiting = True  # until a sweep finds nothing: an earlier daemon may have left something
         self._next_sweep = 0.0
         self._pause = FIRST_SWEEP
         self._receiver = seqpacket.Receiver()
@@ -78,13 +81,13 @@ class Server:
         """Serves until `stop` is called."""
         poll, connections = self._epoll.poll, self._connections
         while self._running:
-            for descriptor, events in poll(self._pause if self._publications.waiting else None):
+            for descriptor, events in poll(self._pause if self._waiting else None):
                 connection = connections.get(descriptor)
                 if connection is not None:
                     self._serve(connection, events)
                 elif descriptor in self._others:
                     self._others[descriptor]()
-            if self._publications.waiting:
+            if self._waiting:
                 self._sweep()
 
     def _sweep(self) -> None:
@@ -93,6 +96,7 @@ class Server:
             self._pause = min(2 * self._pause, LAST_SWEEP)
             self._next_sweep = now + self._pause
             self._engine.abandoned(self._publications.sweep())
+            self._waiting = self._publications.waiting
 
     def stop(self) -> None:
         """Makes `run` return after what it is doing."""
@@ -131,29 +135,40 @@ class Server:
 
     def _receive_some(self, connection: Connection) -> None:
         """One message, and what follows one that wanted no reply: its sender did not wait, so more is likely there."""
+        commits: list[Commit] = []
         for _ in range(MESSAGES_AT_ONCE):
-            if not self._receive(connection) or connection.blocked or connection.closing:
+            data = connection.receive(self._receiver)
+            request = _decoded(data) if data else None
+            if type(request) is Commit and not request.id:
+                commits.append(request)
+                continue
+            if commits:
+                self._commit(connection, commits)
+            if (
+                data is None
+            ):  # no more of them, or an event that came for another connection with the same descriptor
                 return
+            if request is None:
+                self._end(connection)
+                return
+            if not self._serve_one(connection, request):
+                return
+        if commits:
+            self._commit(connection, commits)
 
-    def _receive(self, connection: Connection) -> bool:
-        """Serves one message, if there is one. Returns whether it was a request that wanted no reply."""
-        data = connection.receive(self._receiver)
-        if data is None:  # an event that came for another connection with the same descriptor
-            return False
-        if not data:
-            self._end(connection)
-            return False
+    def _commit(self, connection: Connection, commits: list[Commit]) -> None:
+        self._perform(self._engine.commit(connection.number, commits, time.monotonic()))
+        commits.clear()
+
+    def _serve_one(self, connection: Connection, request: Request | codec.BadMessage) -> bool:
+        """Performs a request, or refuses what is none. Returns whether more may be read at once."""
         number = connection.number
-        try:
-            if len(data) > MAX_MESSAGE_BYTES:
-                raise codec.oversized(len(data))
-            request = codec.decode_request(data)
-        except codec.BadMessage as error:
-            log.warning("session %d: %s", number, error)
-            self._perform(self._engine.reject(number, error))
+        if isinstance(request, codec.BadMessage):
+            log.warning("session %d: %s", number, request)
+            self._perform(self._engine.reject(number, request))
             return False
         self._perform(self._engine.handle(number, request, time.monotonic()))
-        return not request.id
+        return not (request.id or connection.blocked or connection.closing)
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -181,7 +196,7 @@ class Server:
         connection = self._sessions.get(number)
         if connection is None:  # an effect before this one found the client gone
             return
-        descriptors = self._descriptors(message)
+        descriptors = self._descriptors(message) if type(message) in CARRIERS else ()
         try:
             sent = connection.send(codec.encode(message), descriptors)
         except OSError as error:
@@ -196,8 +211,7 @@ class Server:
     def _descriptors(self, message: Reply | Notice) -> Sequence[int]:
         if type(message) is Attached:
             return self._publications.descriptors(message.session)
-        if type(message) is not Segments:
-            return ()
+        assert type(message) is Segments
         return [self._objects.descriptor(s.segment, writable=s.writable) for s in message.segments]
 
     def _resume(self, connection: Connection) -> None:
@@ -224,6 +238,7 @@ class Server:
         self._epoll.unregister(connection.sock.fileno())
         connection.close()
         self._engine.disconnect(connection.number)
+        self._waiting = True
         self._pause = FIRST_SWEEP
         self._next_sweep = 0.0
 
@@ -237,3 +252,12 @@ class Server:
                 self._objects.adopt(number, made)
                 self._worker.warm(made)
                 self._perform(self._engine.segment_made(number, now))
+
+
+def _decoded(data: memoryview) -> Request | codec.BadMessage:
+    try:
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise codec.oversized(len(data))
+        return codec.decode_request(data)
+    except codec.BadMessage as error:
+        return error

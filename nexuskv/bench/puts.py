@@ -21,7 +21,7 @@ from nexuskv.bench.suite import Effort, Tell
 BATCH = 64
 ROUND_BYTES = 256 * MIB
 
-Put = Callable[[nexuskv.Cache, list[bytes], Sequence[Page]], None]
+Fill = Callable[[nexuskv.Reservation, Sequence[Page]], None]
 
 
 class Puts:
@@ -39,14 +39,19 @@ class Puts:
             reservation.abort()
         return [seconds]
 
-    def through(self, put: Put) -> Action:
-        """All pages, in batches that `put` takes through the cache."""
+    def through(self, fill: Fill) -> Action:
+        """All pages, in batches: each is asked for before the one ahead of it is filled and committed by `fill`."""
 
         def action() -> list[float]:
-            batches = [(random_keys(BATCH), batch) for batch in _batches(self._pages)]
+            batches = _batches(self._pages)
+            keys = [random_keys(len(batch)) for batch in batches]
             start = time.perf_counter()
-            for keys, batch in batches:
-                put(self._cache, keys, batch)
+            ahead = self._cache.reserve(keys[0], wait=False)
+            for batch, following in zip(batches, [*keys[1:], []], strict=True):
+                current, ahead = ahead, self._cache.reserve(following, wait=False)
+                with current:
+                    fill(current, batch)
+            self._client.stats()  # its answer comes after all commits
             seconds = time.perf_counter() - start
             self._client.evict()
             return [seconds]
@@ -54,34 +59,33 @@ class Puts:
         return action
 
 
-def put_batch(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:
-    """Reserves all pages, fills them, commits them together; the next batch begins while the commit is on its way."""
-    with cache.reserve(keys) as reservation:
-        for target, source in zip(reservation, pages, strict=True):
-            np.copyto(target.buffer, source)
-        reservation.commit(wait=False)
+def together(reservation: nexuskv.Reservation, pages: Sequence[Page]) -> None:
+    """Fills all pages and commits them together; the next batch begins while the commit is on its way."""
+    for target, source in zip(reservation, pages, strict=True):
+        np.copyto(target.buffer, source)
+    reservation.commit(wait=False)
 
 
-def put_single(cache: nexuskv.Cache, keys: list[bytes], pages: Sequence[Page]) -> None:
-    """Reserves all pages ahead, then fills and commits one by one: a reader can have each as soon as it is there."""
-    with cache.reserve(keys) as reservation:
-        for target, source in zip(reservation, pages, strict=True):
-            np.copyto(target.buffer, source)
-            target.commit()
+def one_by_one(reservation: nexuskv.Reservation, pages: Sequence[Page]) -> None:
+    """Fills and commits one by one: a reader can have each as soon as it is there."""
+    for target, source in zip(reservation, pages, strict=True):
+        np.copyto(target.buffer, source)
+        target.commit()
+    reservation.commit(wait=False)
 
 
 def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
     """Adds put_64k_single, put_64k_batch and put_1mib, and LMDB's figures for the same pages."""
     _measure_pages(
-        64 * KIB, {"put_64k_single": put_single, "put_64k_batch": put_batch}, effort, readings, tell
+        64 * KIB, {"put_64k_single": one_by_one, "put_64k_batch": together}, effort, readings, tell
     )
-    _measure_pages(MIB, {"put_1mib": put_batch}, effort, readings, tell)
+    _measure_pages(MIB, {"put_1mib": together}, effort, readings, tell)
     if not peers.INSTALLED:
         readings.notes.append(peers.NO_LMDB)
 
 
 def _measure_pages(
-    page_bytes: int, ways: dict[str, Put], effort: Effort, readings: Readings, tell: Tell
+    page_bytes: int, ways: dict[str, Fill], effort: Effort, readings: Readings, tell: Tell
 ) -> None:
     count = effort.pick(ROUND_BYTES // page_bytes, BATCH)
     pages = list(np.random.default_rng(0).integers(256, size=(count, page_bytes), dtype=np.uint8))
@@ -92,7 +96,7 @@ def _measure_pages(
         if peers.INSTALLED:
             for name, put in ways.items():
                 tell(f"puts of {page_bytes // KIB} KiB: LMDB settles")
-                rival = peers.lmdb_puts(pages, 1 if put is put_single else BATCH)
+                rival = peers.lmdb_puts(pages, 1 if put is one_by_one else BATCH)
                 actions[f"{name}_lmdb"] = stack.enter_context(rival)
         for words, placement in effort.turns():
             tell(f"puts of {page_bytes // KIB} KiB, {words}")

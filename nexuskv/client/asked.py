@@ -20,11 +20,10 @@ from nexuskv.protocol import messages as m
 class AskedPins:
     """What one or several `Pin` requests granted; answers like the C core's `Pins`."""
 
-    def __init__(self, session: Session, descriptor: Descriptor) -> None:
-        self._session = session
-        self._segments = session.readable[session.arena(descriptor)]
-        self._length = descriptor.page_bytes
-        self._tokens = descriptor.page_tokens
+    __slots__ = ("_handles", "_hits", "_way", "closed")
+
+    def __init__(self, way: AskedWay) -> None:
+        self._way = way
         self._hits: list[int] = []
         self._handles: list[int] = []
         self.closed = False
@@ -42,7 +41,7 @@ class AskedPins:
         """Segment, offset, length and tokens of one page. Raises IndexError; Closed after `release`."""
         if self.closed:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
-        return *self._extent(self._handles[index]), self._tokens
+        return *self._extent(self._handles[index]), self._way.page_tokens
 
     def extents(self) -> list[Extent]:
         """Segment, offset and length of each page."""
@@ -55,17 +54,17 @@ class AskedPins:
         """
         hits, self._hits, self._handles = self._hits, [], []
         self.closed = True
-        if hits and self._session.alive:
-            self._session.orphan(m.Release(0, hits))
+        if hits:
+            self._way.session.released.extend(hits)
 
     def __del__(self) -> None:
-        if self._hits and self._session.alive:
-            self._session.orphan(m.Release(0, self._hits))
+        if self._hits and self._way.session.alive:
+            self._way.session.released.extend(self._hits)
             warnings.warn("a hit was dropped without close(): use it in a with", ResourceWarning, 2, self)
 
     def _extent(self, handle: int) -> Extent:
-        segment = handle >> SLOT_BITS
-        return segment, (handle & SLOT_MASK) * self._segments[segment].slot_bytes, self._length
+        segment, way = handle >> SLOT_BITS, self._way
+        return segment, (handle & SLOT_MASK) * way.segments[segment].slot_bytes, way.page_bytes
 
 
 class AskedWay:
@@ -76,12 +75,14 @@ class AskedWay:
         self.descriptor = descriptor
         self._arena = session.arena(descriptor)
         self.segments = session.readable[self._arena]
+        self.page_bytes = descriptor.page_bytes
+        self.page_tokens = descriptor.page_tokens
 
     def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary. Raises Disconnected, DeadlineExceeded."""
         if len(keys) > m.MAX_KEYS:
             return self._match_long(keys)
-        pins = AskedPins(self.session, self.descriptor)
+        pins = AskedPins(self)
         granted = self._pin(keys, whole=False)
         pins.add(granted)
         return Hit(self, keys, granted.start, pins)
@@ -102,7 +103,7 @@ class AskedWay:
         """More keys than a message takes: look first, then pin just those; what went meanwhile is looked for anew."""
         while True:
             chosen = self._usable(keys)
-            pins = AskedPins(self.session, self.descriptor)
+            pins = AskedPins(self)
             with contextlib.ExitStack() as undo:
                 undo.callback(pins.release)
                 for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
@@ -112,4 +113,6 @@ class AskedWay:
                     return Hit(self, keys, chosen.start, pins)
 
     def _pin(self, keys: Keys, *, whole: bool) -> m.Pinned:
-        return self.session.call(m.Pin(self.session.number(), self._arena, list(keys), whole), m.Pinned)
+        session = self.session
+        request = m.Pin(session.number(), self._arena, list(keys), whole, session.take_released())
+        return session.call(request, m.Pinned)

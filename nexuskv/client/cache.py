@@ -92,26 +92,23 @@ class Cache:
         found = self._keeper.use(lambda session: list(session.find(self.descriptor, keys)))
         return [status for answer in found for status in _statuses(answer)]
 
-    def reserve(self, keys: Keys, *, parent: bytes = b"") -> Reservation:
+    def reserve(self, keys: Keys, *, parent: bytes = b"", wait: bool = True) -> Reservation:
         """Slots for the absent pages of a chain, all of them or none; use it in a `with`.
 
         `keys` starts at the root of a chain, unless `parent`, the key of a resident page, comes before it. Pages that
         are resident, or that somebody else is writing, are not among the result's. Raises ArenaFull, ParentMissing.
-        """
-        return self._keeper.use(lambda session: self._reserve(session, keys, parent))
 
-    def _reserve(self, session: Session, keys: Keys, parent: bytes) -> Reservation:
-        reservation = Reservation(session, self.descriptor)
-        chained = isinstance(self.descriptor.reuse, contract.AllPages)
+        Without `wait` they are only asked for: ask for the next pages, fill these, and by then the next are there.
+        What the daemon refuses is then raised by the first use of the result.
+        """
+        return self._keeper.use(lambda session: self._reserve(session, keys, parent, wait=wait))
+
+    def _reserve(self, session: Session, keys: Keys, parent: bytes, *, wait: bool) -> Reservation:
+        reservation = Reservation(session, self.descriptor, keys, parent)
         try:
-            for at in range(0, len(keys), m.MAX_KEYS):
-                chunk = keys[at : at + m.MAX_KEYS]
-                if (
-                    not reservation.extend(session.arena(self.descriptor), list(chunk), parent, at)
-                    and chained
-                ):
-                    break  # nothing can hang below a page that somebody else may still abort
-                parent = chunk[-1]
+            reservation.begin()
+            if wait:
+                reservation.settle()
         except BaseException:
             reservation.abort()
             raise

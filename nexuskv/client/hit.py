@@ -33,17 +33,14 @@ class Handle(msgspec.Struct, frozen=True, gc=False):
     length: int
 
 
-class Page:
+class Page(msgspec.Struct, eq=False):
     """One page of a hit; `page[name]` is a read-only array of that tensor. Unusable once the hit is closed."""
 
-    __slots__ = ("_hit", "_segment", "_slot", "key", "position")
-
-    def __init__(self, hit: Hit, key: bytes, position: int, segment: MappedSegment, slot: int) -> None:
-        self._hit = hit
-        self._segment = segment
-        self._slot = slot
-        self.key = key
-        self.position = position
+    _hit: Hit
+    key: bytes
+    position: int
+    _segment: MappedSegment
+    _slot: int
 
     def __getitem__(self, name: str) -> Array:
         self._hit.check()

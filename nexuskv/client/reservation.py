@@ -11,36 +11,27 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from nexuskv.client.hit import Keys
 from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
-from nexuskv.contract import Descriptor
+from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import Closed, Disconnected, RemoteError
 from nexuskv.ipc.mapping import Array, MappedSegment
 from nexuskv.protocol import messages as m
 
 
-class WritablePage:
+class WritablePage(msgspec.Struct, eq=False):
     """One page to fill: `page[name][...] = array`. `position` is the place of its key in the keys asked for."""
 
-    __slots__ = ("_place", "_reservation", "_segment", "_slot", "key", "position")
-
-    def __init__(
-        self,
-        reservation: Reservation,
-        place: int,
-        key: bytes,
-        position: int,
-        segment: MappedSegment,
-        slot: int,
-    ) -> None:
-        self._reservation = reservation
-        self._place = place
-        self._segment = segment
-        self._slot = slot
-        self.key = key
-        self.position = position
+    _reservation: Reservation
+    _place: int
+    key: bytes
+    position: int
+    _segment: MappedSegment
+    _slot: int
 
     def __getitem__(self, name: str) -> Array:
         """The tensor `name`, writable until the page is committed."""
@@ -59,43 +50,89 @@ class WritablePage:
 
 
 class Reservation:
-    """A sequence of pages to write. Leaving its `with` commits them, an exception aborts."""
+    """A sequence of pages to write. Leaving its `with` commits them, an exception aborts.
 
-    def __init__(self, session: Session, descriptor: Descriptor) -> None:
+    `keys` are the pages of a chain, or of what comes in it after the resident page `parent`. They are asked for by
+    `begin`; what the daemon answers is read when it is needed for the first time, so the errors of a grant may come
+    from there: ArenaFull, ParentMissing, Disconnected.
+    """
+
+    def __init__(self, session: Session, descriptor: Descriptor, keys: Keys, parent: bytes) -> None:
         self._session = session
         # While this is held, a daemon started meanwhile knows that these slots may still be written.
         self._reader = session.reader
         self._descriptor = descriptor
+        self._arena = session.arena(descriptor)
+        self._keys = list(keys)
+        self._parent = parent
+        self._asked = 0  # the request under way
         self._number = 0
+        self._busy = 0
         self._pages: list[WritablePage] = []
         self._committed: set[int] = set()
         self._open = True
-        self.busy = 0
-        """Pages that somebody else is writing now."""
 
-    def extend(self, arena: int, keys: list[bytes], parent: bytes, offset: int) -> bool:
-        """Asks for the absent pages among `keys`, which begin at `offset` of all. False if some are busy."""
-        request = m.Reserve(self._session.number(), arena, keys, parent, self._number)
-        granted = self._session.call(request, m.Reserved)
+    def begin(self) -> None:
+        """Asks for the first pages, as many as a message takes. Raises Disconnected."""
+        if not self._keys:
+            return
+        asked = self._session.number()
+        self._session.begin(self._request(asked, 0))
+        self._asked = asked
+
+    def settle(self) -> None:
+        """Waits for the grant, if it is still under way. Raises what the daemon refuses it with; it is over then."""
+        if not self._asked:
+            return
+        try:
+            self._collect()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _collect(self) -> None:
+        asked, self._asked = self._asked, 0
+        granted = self._session.finish(asked, m.Reserved)
+        for at in range(0, len(self._keys), m.MAX_KEYS):
+            if at:
+                granted = self._session.call(self._request(self._session.number(), at), m.Reserved)
+            self._take(granted, at)
+            if granted.busy and isinstance(self._descriptor.reuse, AllPages):
+                return  # nothing can hang below a page that somebody else may still abort
+
+    def _request(self, number: int, at: int) -> m.Reserve:
+        parent = self._keys[at - 1] if at else self._parent
+        return m.Reserve(number, self._arena, self._keys[at : at + m.MAX_KEYS], parent, self._number)
+
+    def _take(self, granted: m.Reserved, offset: int) -> None:
+        """The pages granted among the keys from `offset` on."""
         self._number = granted.reservation
-        self.busy += granted.busy
-        segments = self._session.writable[arena]
+        self._busy += granted.busy
+        segments, keys, pages = self._session.writable[self._arena], self._keys, self._pages
         for position, handle in zip(granted.positions, granted.handles, strict=True):
-            segment = segments[handle >> SLOT_BITS]
-            self._pages.append(
+            at = offset + position
+            pages.append(
                 WritablePage(
-                    self, len(self._pages), keys[position], offset + position, segment, handle & SLOT_MASK
+                    self, len(pages), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK
                 )
             )
-        return not granted.busy
+
+    @property
+    def busy(self) -> int:
+        """Pages that somebody else is writing now."""
+        self.settle()
+        return self._busy
 
     def __len__(self) -> int:
+        self.settle()
         return len(self._pages)
 
     def __iter__(self) -> Iterator[WritablePage]:
+        self.settle()
         return iter(self._pages)
 
     def __getitem__(self, index: int) -> WritablePage:
+        self.settle()
         return self._pages[index]
 
     def check(self, place: int) -> None:
@@ -116,6 +153,7 @@ class Reservation:
         Without `wait` it is sent and not waited for, so that the next pages can be reserved and filled meanwhile: this
         session's later calls come after it, and their success tells that it arrived.
         """
+        self.settle()
         if not self._open:
             return
         self._session.check()
@@ -135,9 +173,15 @@ class Reservation:
         if not self._open:
             return
         self._end()
+        self._forget()
         if self._pages and self._session.alive:
             with contextlib.suppress(Disconnected):
                 self._session.call(m.Abort(self._session.number(), self._number), m.Done)
+
+    def _forget(self) -> None:
+        if self._asked:
+            self._session.forget(self._asked)
+            self._asked = 0
 
     def _end(self) -> None:
         self._open = False
@@ -155,6 +199,8 @@ class Reservation:
             self.abort()
 
     def __del__(self) -> None:
-        if self._open and self._pages and self._session.alive:
-            self._session.orphan(m.Abort(0, self._number))
+        if self._open and (self._pages or self._asked) and self._session.alive:
+            self._forget()
+            if self._pages:
+                self._session.orphan(m.Abort(0, self._number))
             warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 2, self)

@@ -40,6 +40,8 @@ _ERRORS: dict[str, type[NexusError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, NexusError)
 }
+_HANDED_OUT = m.Segments, m.Attached, m.Dropped
+"""Messages that change what this process has mapped."""
 SLOT_BITS = 32
 SLOT_MASK = (1 << SLOT_BITS) - 1
 """Of a wire handle: segment in the high half, slot in the low one (`protocol.messages`)."""
@@ -64,6 +66,10 @@ class Session:
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
         self._orphans: deque[m.Request] = deque()
+        self._awaited: dict[int, m.Message | None] = {}
+        self._forgotten: deque[int] = deque()
+        self.released: deque[int] = deque()
+        """Hits that ended. The daemon hears of them with the next request: a message for each would cost one more."""
         self._layouts: dict[int, contract.PageLayout] = {}
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.readable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
@@ -124,13 +130,31 @@ class Session:
         with self._lock:
             if not self.alive:
                 raise Disconnected("this session ended: call again, which connects anew")
-            self._ask(data)
-            reply = self._reply(request.id)
-        if type(reply) is expected:
-            return reply
-        if isinstance(reply, m.Refused):
-            raise _error(reply)
-        raise RemoteError(f"the daemon answered {type(request).__name__} with {type(reply).__name__}")
+            reply = self._reply(request.id, self._exchange(request, data))
+        return _expected(reply, expected)
+
+    def begin(self, request: m.Request) -> None:
+        """Sends a request whose reply `finish` collects, or `forget` gives back. Raises Disconnected."""
+        data = codec.encode(request)
+        with self._lock:
+            if not self.alive:
+                raise Disconnected("this session ended: call again, which connects anew")
+            self._awaited[request.id] = None
+            try:
+                self._ask(request, data)
+            except NexusError:
+                del self._awaited[request.id]
+                raise
+
+    def finish(self, number: int, expected: type[R]) -> R:
+        """The reply to a request that was begun. Raises as `call` does; what comes after a deadline is given back."""
+        with self._lock:
+            reply = self._awaited.pop(number) or self._reply(number)
+        return _expected(reply, expected)
+
+    def forget(self, number: int) -> None:
+        """Nobody will `finish` this request: what it grants is given back. Also from inside a destructor."""
+        self._forgotten.append(number)
 
     def tell(self, request: m.Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
@@ -138,6 +162,11 @@ class Session:
             self._sock.send(codec.encode(request))
         except OSError as error:
             raise self._lost(error) from error
+
+    def take_released(self) -> list[int]:
+        """Hits that ended, for the next `Pin` to tell: as many as it takes."""
+        released = self.released
+        return [released.popleft() for _ in range(min(len(released), m.MAX_KEYS))] if released else []
 
     def orphan(self, request: m.Request) -> None:
         """Leaves a request to be sent before the next one: for what can wait, also from inside `call` itself."""
@@ -164,25 +193,58 @@ class Session:
         self.alive = False
         self._sock.close()
 
-    def _ask(self, data: bytes) -> None:
-        """Sends what destructors left to send, then a request."""
+    def _clear(self, request: m.Request) -> None:
+        """Sends what is left to be sent before `request`. Raises OSError."""
+        while self._forgotten:
+            if (reply := self._awaited.pop(self._forgotten.popleft(), None)) is not None:
+                self._late(reply)
+        while self._orphans:
+            self._sock.send(codec.encode(self._orphans[0]))
+            self._orphans.popleft()
+        if self.released and type(request) is not m.Pin:
+            told = self.take_released()
+            try:
+                self._sock.send(codec.encode(m.Release(0, told)))
+            except OSError:
+                self.released.extend(told)
+                raise
+
+    def _ask(self, request: m.Request, data: bytes) -> None:
         try:
-            while self._orphans:
-                self._sock.send(codec.encode(self._orphans[0]))
-                self._orphans.popleft()
+            self._clear(request)
             self._sock.send(data)
         except BrokenPipeError:
             return  # the daemon hung up; what it said before that, perhaps why, is still to be read
         except OSError as error:
             raise self._lost(error) from error
 
-    def _reply(self, number: int) -> m.Message:
+    def _exchange(self, request: m.Request, data: bytes) -> m.Reply | m.Notice:
+        """Sends a request; the next message."""
+        try:
+            if self._forgotten or self._orphans or self.released:
+                with contextlib.suppress(BrokenPipeError):  # as above
+                    self._clear(request)
+            received = self._receiver.exchanged(self._sock, data)
+        except OSError as error:
+            raise self._lost(error) from error
+        if received is None:
+            if type(request) is m.Pin:
+                self.released.extend(request.released)
+            raise self._lost(BlockingIOError())
+        return self._taken(*received)
+
+    def _reply(self, number: int, message: m.Message | None = None) -> m.Message:
+        """The reply to request `number`; `message` came first."""
         while True:
-            message = self._receive()
+            if message is None:
+                message = self._receive()
             if message.id == number:
                 return message
-            if not isinstance(message, m.Segments | m.Dropped):
+            if message.id in self._awaited:
+                self._awaited[message.id] = message
+            elif not isinstance(message, m.Segments | m.Dropped):
                 self._late(message)
+            message = None
 
     def _receive(self) -> m.Reply | m.Notice:
         """The next message, its descriptors mapped."""
@@ -190,10 +252,15 @@ class Session:
             data, descriptors = self._receiver.with_descriptors(self._sock)
         except OSError as error:
             raise self._lost(error) from error
+        return self._taken(data, descriptors)
+
+    def _taken(self, data: memoryview, descriptors: list[int]) -> m.Reply | m.Notice:
         try:
             if not data:
                 raise self._lost(None)
             message = _decode(data)
+            if type(message) not in _HANDED_OUT:
+                return message
             if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
             elif isinstance(message, m.Attached):
@@ -202,7 +269,8 @@ class Session:
                 self._unmap(message.segments)
             return message
         finally:
-            seqpacket.close_all(descriptors)
+            if descriptors:
+                seqpacket.close_all(descriptors)
 
     def _attach(self, descriptors: list[int]) -> None:
         """Reads the shared index from now on. A session gets it once, so one that cannot take it is of no more use."""
@@ -247,7 +315,7 @@ class Session:
     def _late(self, message: m.Message) -> None:
         """A reply to a call that gave up waiting: what it grants is given back."""
         if isinstance(message, m.Pinned) and message.hit:
-            self._orphans.append(m.Release(0, [message.hit]))
+            self.released.append(message.hit)
         elif isinstance(message, m.Reserved) and message.reservation:
             self._orphans.append(m.Abort(0, message.reservation))
         elif isinstance(message, m.Refused) and not message.id:
@@ -262,6 +330,14 @@ class Session:
         return Disconnected(
             f"the daemon at {self._path} ended the session ({error or 'end of stream'}): the next call connects anew"
         )
+
+
+def _expected(reply: m.Message, expected: type[R]) -> R:
+    if type(reply) is expected:
+        return reply
+    if isinstance(reply, m.Refused):
+        raise _error(reply)
+    raise RemoteError(f"the daemon answered with {type(reply).__name__} instead of {expected.__name__}")
 
 
 def _all_there(descriptors: list[int], expected: int) -> None:

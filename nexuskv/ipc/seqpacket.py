@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nexuskv.errors import Disconnected
+from nexuskv.native import exchange
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
 _RIGHTS_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)  # as an enum it would cost as much as the call
 SEND_BUFFER = 1 << 20
 """Bytes of SO_SNDBUF: the kernel's default would refuse a message of MAX_KEYS keys on some machines."""
 _TIMEVAL = struct.Struct("ll")
@@ -45,16 +47,20 @@ class Receiver:
         """
         return self._view[: sock.recv_into(self._buffer)]
 
+    def exchanged(self, sock: socket.socket, request: bytes) -> tuple[memoryview, list[int]] | None:
+        """Sends `request`; then the next message and its descriptors. None when it could not be sent in time."""
+        received = exchange(sock.fileno(), request, self._buffer)
+        if received is None:
+            return None
+        return self._view[: received[0]], received[1]
+
     def with_descriptors(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
         """The next message and its descriptors; an empty message when the peer hung up."""
         try:
-            return self._receive(sock)
+            nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, _CLOEXEC)
         except ConnectionResetError:
             # It hung up without having read all of ours. The kernel says so once, before what it had sent until then.
-            return self._receive(sock)
-
-    def _receive(self, sock: socket.socket) -> tuple[memoryview, list[int]]:
-        nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, socket.MSG_CMSG_CLOEXEC)
+            nbytes, ancillary, _, _ = sock.recvmsg_into([self._buffer], _RIGHTS_SPACE, _CLOEXEC)
         return self._view[:nbytes], _descriptors(ancillary) if ancillary else []
 
 

@@ -15,6 +15,7 @@
 #include "src/py_guard.h"
 #include "src/py_writer.h"
 #include "src/py_directory.h"
+#include "src/py_socket.h"
 
 static PyObject *core_index_bytes(PyObject *module, PyObject *args) {
   (void)module;
@@ -100,6 +101,7 @@ static PyMethodDef core_functions[] = {
     {"lock_owner", core_lock_owner, METH_O,
      "Locks the object for this open file description; False if another holds it."},
     {"owner_alive", core_owner_alive, METH_O, "Does another open file description hold the object's lock?"},
+    {"exchange", core_exchange, METH_VARARGS, "Sends a message and receives the next one."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT,

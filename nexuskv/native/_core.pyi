@@ -57,6 +57,11 @@ def lock_owner(fd: int, /) -> bool: ...
 # Does another open file description than this one hold the object's lock?
 def owner_alive(fd: int, /) -> bool: ...
 
+# Sends `request` over a SOCK_SEQPACKET socket and receives the next message into `answer`: its bytes, 0 when the peer
+# hung up, and the descriptors that came with it. None when the request could not be sent within the socket's timeout;
+# raises OSError, BlockingIOError when no message came within it.
+def exchange(fd: int, request: bytes, answer: bytearray, /) -> tuple[int, list[int]] | None: ...
+
 # One attachment to an index; its calls may come from any thread. Its mapping keeps pin_fd's lock, so all three may be
 # closed. Raises LayoutError or OSError.
 @final

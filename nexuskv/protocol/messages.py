@@ -64,11 +64,12 @@ class Measure(Message, frozen=True, tag="measure"):
 
 
 class Pin(Message, frozen=True, tag="pin"):
-    """Pins the longest restorable boundary of `keys`; with `whole`, all of `keys` or nothing."""
+    """Ends the hits `released`, then pins the longest restorable boundary of `keys`; with `whole`, all or nothing."""
 
     arena: U32
     keys: Keys
     whole: bool = False
+    released: Annotated[list[U63], Meta(max_length=MAX_KEYS)] = []
 
 
 class Reserve(Message, frozen=True, tag="reserve"):

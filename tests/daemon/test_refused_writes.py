@@ -5,6 +5,7 @@ from tests.daemon.conftest import PAGES, SLOTS
 from tests.support.daemon import Daemon
 from tests.support.pages import small
 from tests.support.raw import RawSession, fresh
+from tests.support.waiting import until
 
 
 def test_a_reservation_larger_than_the_budget_says_the_numbers(session: RawSession, arena: int) -> None:
@@ -133,3 +134,52 @@ def test_a_reservation_of_another_arena_cannot_be_added_to(session: RawSession, 
     refusal = session.refusal(m.Reserve(session.number(), other, fresh(1), b"", reservation))
 
     assert refusal.code == "not_reserved"
+
+
+def told(session: RawSession, reservation: int, *places: int) -> None:
+    """Commits of one page each that want no reply, so that the daemon finds several at once."""
+    for place in places:
+        session.send(m.Commit(0, reservation, [place]))
+
+
+def test_a_run_of_commits_that_want_no_reply(session: RawSession, arena: int) -> None:
+    keys = fresh(SLOTS)
+    reservation = session.reserve(arena, keys).reservation
+    told(session, reservation, *range(SLOTS - 1))
+
+    assert session.states(arena, keys) == bytes([m.PRESENT] * (SLOTS - 1) + [m.BEING_WRITTEN])
+    session.ask(m.Abort(session.number(), reservation), m.Done)
+
+
+def test_what_is_wrong_in_a_run_of_commits_spoils_none_of_the_others(session: RawSession, arena: int) -> None:
+    keys = fresh(5)
+    reservation = session.reserve(arena, keys).reservation
+    told(session, reservation, 0, 0, 99, 2, 1, 2, 3)  # 2 comes before 1, which it hangs from, and then again
+
+    assert session.states(arena, keys) == bytes([m.PRESENT] * 4 + [m.BEING_WRITTEN])
+    session.ask(m.Abort(session.number(), reservation), m.Done)
+
+
+def test_commits_that_came_before_the_end_of_the_connection_count(
+    daemon: Daemon, session: RawSession
+) -> None:
+    keys = fresh(5)
+    arena = session.register(PAGES)
+    with RawSession(daemon.socket) as other:
+        reservation = other.reserve(other.register(PAGES), keys).reservation
+        told(other, reservation, 0, 1, 2)
+
+    assert session.states(arena, keys[:3]) == bytes([m.PRESENT] * 3)
+    until(lambda: session.states(arena, keys[3:]) == bytes([m.NEVER_SEEN] * 2), "the others come back")
+
+
+def test_commits_that_came_before_garbage_count(daemon: Daemon, session: RawSession) -> None:
+    keys = fresh(3)
+    arena = session.register(PAGES)
+    with RawSession(daemon.socket) as other:
+        reservation = other.reserve(other.register(PAGES), keys).reservation
+        told(other, reservation, 0, 1)
+        assert other.refusal(b"garbage").code == "bad_request"
+        assert other.ended()
+
+    assert session.states(arena, keys[:2]) == bytes([m.PRESENT] * 2)

@@ -69,22 +69,26 @@ class Arena:
         """ABSENT -> WRITING, by session `owner`. False when the shared index has no place for them."""
         if not self.publication.reserve(self, entries, owner):
             return False
+        writing = self.writing
         for entry in entries:
-            self.writing[entry.key] = entry
+            writing[entry.key] = entry
             if entry.parent is not None:
                 entry.parent.children += 1
         return True
 
     def publish(self, entries: list[Entry]) -> None:
         """WRITING -> COMMITTED, parents first."""
+        writing, index = self.writing, self.index
         for entry in entries:
-            del self.writing[entry.key]
-            self.index[entry.key] = entry
+            key = entry.key
+            del writing[key]
+            index[key] = entry
             entry.state = COMMITTED
-            self.ghosts.forget(entry.key)
+        self.ghosts.forget(entries)
         self.publication.commit(entries)
         for entry in entries:
-            self.enqueue(entry)
+            if not entry.children:  # nobody can have pinned or queued it yet
+                self.policy.add(entry)
         self.counters.committed += len(entries)
 
     def discard(self, entries: list[Entry]) -> None:

@@ -4,6 +4,7 @@ Owns sessions, the order of a session's life (hello first), and requests that wa
 in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
 """
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from nexuskv.errors import ArenaFull, NexusError
 from nexuskv.protocol.codec import BadMessage
 from nexuskv.protocol.messages import (
     MAX_DESCRIPTORS,
+    Commit,
     Dropped,
     Hello,
     Refused,
@@ -81,6 +83,19 @@ class Engine:
             )
         return self._perform(session, request, now)
 
+    def commit(self, number: int, commits: list[Commit], now: float) -> list[Effect]:
+        """Performs commits that want no reply, in one step where they are of one reservation: they come in runs."""
+        first = commits[0]
+        session = self._host.sessions[number]
+        if len(commits) > 1 and all(
+            each.reservation == first.reservation and not each.rest for each in commits
+        ):
+            places = [place for each in commits for place in each.pages]
+            with contextlib.suppress(NexusError):  # one of them is refused: which, shows one by one
+                session.reservation(first.reservation).commit(places, rest=False)
+                return self._memory_effects()
+        return [effect for each in commits for effect in self.handle(number, each, now)]
+
     def reject(self, number: int, error: BadMessage) -> list[Effect]:
         """Refuses what was no request; ends the session when its framing cannot be trusted."""
         refusal: list[Effect] = [Send(number, Refused(error.id, error.code, str(error)))]
@@ -116,7 +131,7 @@ class Engine:
 
     def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
         try:
-            answer = requests.perform(self._host, session, request, now)
+            answer = requests.TABLE[type(request)](self._host, session, request, now)
         except NexusError as error:
             numbers: dict[str, int] = getattr(error, "numbers", {})
             answer = Answer(Refused(request.id, error.code, str(error), numbers))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 
 class State(enum.Enum):
     """Where an entry stands."""
@@ -24,26 +26,24 @@ class State(enum.Enum):
 ABSENT, WRITING, COMMITTED, RETIRING = State.ABSENT, State.WRITING, State.COMMITTED, State.RETIRING
 
 
-class Entry:
-    """One page. Slots keep a million of them small: about 350 bytes each with key and index.
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """One page; a million of them have to be small, and quickly made.
 
     `parent` is the page before this one in its chain (None at the root, and in arenas without prefix closure),
     `children` counts the entries whose parent this is, `pins` the hits that hold it, `tick` orders last uses,
-    `queued` says that the eviction policy knows it, `bucket` is its place in the shared index.
+    `queued` says that the eviction policy knows it, `bucket` is its place in the shared index. References go from
+    child to parent only, so there is no cycle for a collector to find.
     """
 
-    __slots__ = ("bucket", "children", "handle", "key", "parent", "pins", "queued", "state", "tick")
-
-    def __init__(self, key: bytes, handle: int, parent: Entry | None, tick: int) -> None:
-        self.key = key
-        self.handle = handle
-        self.parent = parent
-        self.tick = tick
-        self.bucket = -1
-        self.children = 0
-        self.pins = 0
-        self.queued = False
-        self.state = WRITING
+    key: bytes
+    handle: int
+    parent: Entry | None
+    tick: int
+    state: State = WRITING
+    bucket: int = -1
+    children: int = 0
+    pins: int = 0
+    queued: bool = False
 
     def __lt__(self, other: Entry) -> bool:
         """Any stable order will do: it only breaks ties of equal ticks."""

@@ -4,6 +4,7 @@ Owns a bounded memory of evicted keys, oldest forgotten first. Holds no page and
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from nexuskv_daemon.core.entries import Entry
 
@@ -26,6 +27,8 @@ class Ghosts:
         if len(self._keys) > self._limit:
             self._keys.popitem(last=False)
 
-    def forget(self, key: bytes) -> None:
-        """`key` is resident again."""
-        self._keys.pop(key, None)
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """These are resident again."""
+        if self._keys:
+            for entry in entries:
+                self._keys.pop(entry.key, None)

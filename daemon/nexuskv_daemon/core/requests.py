@@ -52,11 +52,6 @@ class Answer(msgspec.Struct, gc=False):
     stop: bool = False
 
 
-def perform(host: Host, session: Session, request: m.Request, now: float) -> Answer | None:
-    """Performs a request; None when it must wait for a segment. Raises NexusError for a refusal."""
-    return _TABLE[type(request)](host, session, request, now)
-
-
 def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer:
     if session.greeted:
         raise BadRequest("a session begins with one hello: this one had its own")
@@ -98,6 +93,8 @@ def _measure(host: Host, session: Session, request: m.Measure, now: float) -> An
 
 
 def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
+    for hit in request.released:
+        session.release(hit)
     arena = session.arena(request.arena)
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
@@ -124,7 +121,6 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
     ]
     segments = session.introduce(handles, host.store.memory, writable=True)
-    segments += session.introduce(handles, host.store.memory, writable=False)  # to be read when we are away
     return Answer(
         m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments=segments
     )
@@ -252,7 +248,8 @@ def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
     return chosen
 
 
-_TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | None]] = {
+Action = Callable[[Host, Session, Any, float], Answer | None]
+TABLE: dict[type[m.Request], Action] = {
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,
@@ -268,3 +265,4 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Map: _map,
     m.Drain: _drain,
 }
+"""What performs each request; it answers None when that must wait for a segment, and raises NexusError to refuse."""

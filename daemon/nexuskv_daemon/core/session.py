@@ -74,9 +74,20 @@ class Session:
         return list(self.reservations.values())
 
     def introduce(self, handles: list[int], memory: Memory, *, writable: bool) -> list[Segment]:
-        """Segments of `handles` that this session has no descriptor of in that access mode yet; it gets them now."""
+        """Segments of `handles` that this session has no descriptor of yet, `writable` or to read; it gets them now.
+
+        Who may write gets one to read as well: that is what it reads with when the daemon is away.
+        """
+        readable = self.readable
+        if not writable and all(handle >> SLOT_BITS in readable for handle in handles):
+            return []
+        segments = {handle >> SLOT_BITS for handle in handles}
+        given = self._give(segments, memory, writable=True) if writable else []
+        return given + self._give(segments, memory, writable=False)
+
+    def _give(self, segments: set[int], memory: Memory, *, writable: bool) -> list[Segment]:
         mapped = self.writable if writable else self.readable
-        fresh = {handle >> SLOT_BITS for handle in handles} - mapped
+        fresh = segments - mapped
         if not fresh:
             return []
         mapped |= fresh

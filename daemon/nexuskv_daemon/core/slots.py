@@ -11,7 +11,7 @@ from itertools import compress
 from operator import not_
 
 SLOT_BITS = 32
-_SLOT_MASK = (1 << SLOT_BITS) - 1
+SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
 def segment_of(handle: int) -> int:
@@ -21,7 +21,7 @@ def segment_of(handle: int) -> int:
 
 def slot_of(handle: int) -> int:
     """The slot inside its segment that a handle points to."""
-    return handle & _SLOT_MASK
+    return handle & SLOT_MASK
 
 
 class SlotPool:

@@ -172,8 +172,12 @@ class Store:
         return chosen.start, [entry for entry in entries[chosen.start : chosen.stop] if entry is not None]
 
     def _plan(self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None) -> Plan:
-        plan = Plan([], [], 0)
         before = self._parent(arena, parent, reservation)
+        if keys and arena.index.keys().isdisjoint(keys) and arena.writing.keys().isdisjoint(keys):
+            plan = Plan(list(range(len(keys))), [before] + [None] * (len(keys) - 1), 0)
+            _refuse_repeats(keys, plan)
+            return plan
+        plan = Plan([], [], 0)
         touched = self._tick + 1
         for position, key in enumerate(keys):
             entry = arena.index.get(key)
@@ -252,5 +256,5 @@ def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
 
 
 def _refuse_repeats(keys: list[bytes], plan: Plan) -> None:
-    if len({keys[position] for position in plan.positions}) < len(plan.positions):
+    if len(set(map(keys.__getitem__, plan.positions))) < len(plan.positions):
         raise BadRequest("the same key stands twice in one reservation: page keys of a chain differ")
