@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from nexuskv import contract, errors
+from nexuskv.client.mapped import Mapped, all_there
 from nexuskv.errors import (
     Closed,
     DeadlineExceeded,
@@ -29,7 +30,6 @@ from nexuskv.errors import (
     VersionMismatch,
 )
 from nexuskv.ipc import seqpacket
-from nexuskv.ipc.mapping import MappedSegment
 from nexuskv.native import LayoutError, Reader
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
@@ -70,11 +70,9 @@ class Session:
         self._forgotten: deque[int] = deque()
         self.released: deque[int] = deque()
         """Hits that ended. The daemon hears of them with the next request: a message for each would cost one more."""
-        self._layouts: dict[int, contract.PageLayout] = {}
+        self._mapped = Mapped()
+        self.readable, self.writable = self._mapped.readable, self._mapped.writable
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
-        self.readable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
-        self.writable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
-        """Mapped segments by arena and number."""
         self.alive = True
         self._left = ""
         self._sock = seqpacket.connect(path, timeout)
@@ -99,7 +97,7 @@ class Session:
                 self.call(m.Attach(self.number()), m.Attached)
         request = m.Register(self.number(), contract.encode(descriptor))
         number = self.call(request, m.Registered).arena
-        self._layouts[number] = descriptor.page_layout
+        self._mapped.layouts[number] = descriptor.page_layout
         self._arenas[descriptor.descriptor_id] = descriptor, number
         return number
 
@@ -130,8 +128,10 @@ class Session:
         with self._lock:
             if not self.alive:
                 raise Disconnected("this session ended: call again, which connects anew")
-            reply = self._reply(request.id, self._exchange(request, data))
-        return _expected(reply, expected)
+            reply: m.Message = self._exchange(request, data)
+            if reply.id != request.id:
+                reply = self._reply(request.id, reply)
+        return reply if type(reply) is expected else _expected(reply, expected)
 
     def begin(self, request: m.Request) -> None:
         """Sends a request whose reply `finish` collects, or `forget` gives back. Raises Disconnected."""
@@ -181,8 +181,7 @@ class Session:
         """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
         self._left = why
         self.close()
-        for mapped in (*self.readable.values(), *self.writable.values()):
-            mapped.clear()
+        self._mapped.clear()
 
     def close(self) -> None:
         """Ends the session. Pins of open hits hold until those are closed, and their mappings stay."""
@@ -235,16 +234,14 @@ class Session:
 
     def _reply(self, number: int, message: m.Message | None = None) -> m.Message:
         """The reply to request `number`; `message` came first."""
-        while True:
-            if message is None:
-                message = self._receive()
-            if message.id == number:
-                return message
+        message = message or self._receive()
+        while message.id != number:
             if message.id in self._awaited:
                 self._awaited[message.id] = message
             elif not isinstance(message, m.Segments | m.Dropped):
                 self._late(message)
-            message = None
+            message = self._receive()
+        return message
 
     def _receive(self) -> m.Reply | m.Notice:
         """The next message, its descriptors mapped."""
@@ -255,18 +252,21 @@ class Session:
         return self._taken(data, descriptors)
 
     def _taken(self, data: memoryview, descriptors: list[int]) -> m.Reply | m.Notice:
+        """A message that came, and what it hands out mapped."""
+        if data and not descriptors:
+            message = _decode(data)
+            if type(message) not in _HANDED_OUT:
+                return message
         try:
             if not data:
                 raise self._lost(None)
             message = _decode(data)
-            if type(message) not in _HANDED_OUT:
-                return message
             if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
             elif isinstance(message, m.Attached):
                 self._attach(descriptors)
             elif isinstance(message, m.Dropped):
-                self._unmap(message.segments)
+                self._mapped.drop(message.segments)
             return message
         finally:
             if descriptors:
@@ -275,7 +275,7 @@ class Session:
     def _attach(self, descriptors: list[int]) -> None:
         """Reads the shared index from now on. A session gets it once, so one that cannot take it is of no more use."""
         try:
-            _all_there(descriptors, 3)
+            all_there(descriptors, 3)
             self.reader = Reader(*descriptors)
         except LayoutError as error:
             self.close()
@@ -292,25 +292,13 @@ class Session:
     def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
         """Maps what was handed out. That comes once a session, so one that cannot take it is of no more use."""
         try:
-            _all_there(descriptors, len(segments))
-            for segment in segments:
-                self._map_one(segment, descriptors.pop(0))
+            self._mapped.take(segments, descriptors)
         except OSError as error:
             self.close()
             raise LocalError(f"this process cannot map a segment of the daemon: {error}") from error
         except NexusError:
             self.close()
             raise
-
-    def _map_one(self, segment: m.Segment, descriptor: int) -> None:
-        layout, writable = self._layouts[segment.arena], segment.writable
-        mapped = MappedSegment(descriptor, layout, segment.slots, segment.slot_bytes, writable=writable)
-        (self.writable if writable else self.readable)[segment.arena][segment.segment] = mapped
-
-    def _unmap(self, segments: list[int]) -> None:
-        for mapped in (*self.readable.values(), *self.writable.values()):
-            for number in segments:
-                mapped.pop(number, None)
 
     def _late(self, message: m.Message) -> None:
         """A reply to a call that gave up waiting: what it grants is given back."""
@@ -338,11 +326,6 @@ def _expected(reply: m.Message, expected: type[R]) -> R:
     if isinstance(reply, m.Refused):
         raise _error(reply)
     raise RemoteError(f"the daemon answered with {type(reply).__name__} instead of {expected.__name__}")
-
-
-def _all_there(descriptors: list[int], expected: int) -> None:
-    if len(descriptors) != expected:
-        raise LocalError("this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE")
 
 
 def _decode(data: memoryview) -> m.Reply | m.Notice:

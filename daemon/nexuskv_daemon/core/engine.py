@@ -135,25 +135,20 @@ class Engine:
         except NexusError as error:
             numbers: dict[str, int] = getattr(error, "numbers", {})
             answer = Answer(Refused(request.id, error.code, str(error), numbers))
-        if answer is None and isinstance(request, Reserve):
-            self._parked.append(Parked(session, request))
         effects = self._memory_effects()
-        if answer is not None:
-            self._answer(session, answer, effects)
-        return effects
-
-    def _answer(self, session: Session, answer: Answer, effects: list[Effect]) -> None:
-        if session.gone:
-            effects.append(Send(session.number, Dropped(0, session.gone)))
-            session.gone = []
-        if answer.segments:
-            effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
+        if answer is None:
+            assert isinstance(request, Reserve)
+            self._parked.append(Parked(session, request))
+            return effects
+        if session.gone or answer.segments:
+            effects += _beforehand(session, answer.segments)
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
         if answer.last:
             effects.append(Close(session.number))
         if answer.stop:
             effects.append(Stop())
+        return effects
 
     def _memory_effects(self) -> list[Effect]:
         room = self._host.store.room
@@ -167,6 +162,15 @@ class Engine:
         room.dropped.clear()
         room.planned.clear()
         return effects
+
+
+def _beforehand(session: Session, segments: list[Segment]) -> list[Effect]:
+    """What a client must know before it reads a reply: segments that are gone, and those that it names."""
+    effects: list[Effect] = []
+    if session.gone:
+        effects.append(Send(session.number, Dropped(0, session.gone)))
+        session.gone = []
+    return effects + [Send(session.number, Segments(0, chunk)) for chunk in _chunks(segments)]
 
 
 def _chunks(segments: list[Segment]) -> list[list[Segment]]:
