@@ -136,14 +136,17 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def check_budget(nbytes: int, machine: Machine = HOST) -> None:
-    """Raise StartupError, with the numbers and the way out, if `nbytes` of shared memory cannot be had."""
-    free = shm_free(machine)
+def check_budget(nbytes: int, machine: Machine = HOST, *, held: int = 0) -> None:
+    """Raise StartupError, with the numbers and the way out, if `nbytes` of shared memory cannot be had.
+
+    An earlier daemon, whose objects are taken over, holds `held` of them already.
+    """
+    free = shm_free(machine) + held
     if nbytes > free:
         raise StartupError(_shm_too_small(nbytes, free, machine))
     tightest = cgroup_headroom(machine)
-    if tightest is not None and nbytes > tightest.free:
-        raise StartupError(_cgroup_too_small(nbytes, tightest))
+    if tightest is not None and nbytes > tightest.free + held:
+        raise StartupError(_cgroup_too_small(nbytes, tightest, held))
 
 
 def _shm_too_small(nbytes: int, free: int, machine: Machine) -> str:
@@ -156,11 +159,12 @@ def _shm_too_small(nbytes: int, free: int, machine: Machine) -> str:
     )
 
 
-def _cgroup_too_small(nbytes: int, tightest: Headroom) -> str:
+def _cgroup_too_small(nbytes: int, tightest: Headroom, held: int) -> str:
+    free = tightest.free + held
     return (
         f"--memory asks for {format_size(nbytes)}, the memory limit of control group {tightest.cgroup} "
-        f"leaves {format_size(tightest.free)} ({format_size(tightest.limit)}, of which "
-        f"{format_size(tightest.used)} are used): {_take_less(tightest.free)}, or raise the limit "
+        f"leaves {format_size(free)} ({format_size(tightest.limit)}, of which "
+        f"{format_size(tightest.used - held)} are used): {_take_less(free)}, or raise the limit "
         "(MemoryMax= of the unit, --memory of the container)"
     )
 

@@ -20,7 +20,7 @@ from nexuskv.protocol import codec
 from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused
 from nexuskv.quantity import format_size
 from nexuskv_daemon import config, journal, limits, notify, recovery
-from nexuskv_daemon.arenas import SegmentObject, SegmentObjects
+from nexuskv_daemon.arenas import DATA, SegmentObject, SegmentObjects
 from nexuskv_daemon.config import Config
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.requests import Identity
@@ -76,8 +76,7 @@ def serve(chosen: Config) -> None:
         lock = InstanceLock(chosen.instance)
         stack.callback(lock.release)
         known = _known(chosen)
-        if known is None:
-            limits.check_budget(budget)
+        limits.check_budget(budget, held=Namespace(chosen.instance).allocated(DATA))
         listener = _listener(chosen)
         stack.callback(listener.close)
         gc.disable()

@@ -13,6 +13,8 @@ import posix_ipc
 from nexuskv.errors import ArenaFull, StartupError
 
 SHM = Path("/dev/shm")
+BLOCK = 512
+"""Bytes in the unit of st_blocks (stat(2))."""
 MODE = 0o600
 """Of every object: another uid gets at it through a descriptor that the daemon hands out, or not at all."""
 
@@ -65,6 +67,11 @@ class Namespace:
         """Numbers of the objects of a kind, whoever made them."""
         found = (self._pattern.fullmatch(path.name) for path in list(SHM.iterdir()))
         return sorted(int(match[2]) for match in found if match and match[1] == kind)
+
+    def allocated(self, kind: str) -> int:
+        """Bytes of memory that the objects of a kind take."""
+        names = (SHM / self._name(kind, number)[1:] for number in self.there(kind))
+        return sum(path.stat().st_blocks * BLOCK for path in names)
 
     @property
     def journal(self) -> Path:

@@ -170,6 +170,18 @@ def test_a_budget_above_the_control_group_is_refused_with_the_numbers(machine: M
     limits.check_budget(MIB, machine)
 
 
+def test_what_an_earlier_daemon_holds_is_there_already(machine: Machine) -> None:
+    enter_group(machine, "0::/")
+    write_group(machine, "", memory__max=2 * MIB, memory__current=3 * MIB // 2)
+
+    limits.check_budget(3 * MIB // 2, machine, held=MIB)
+    with pytest.raises(
+        StartupError,
+        match=r"leaves 1\.5 MiB \(2 MiB, of which 512 KiB are used\): take --memory 1\d*MiB or less",
+    ):
+        limits.check_budget(2 * MIB, machine, held=MIB)
+
+
 def test_the_default_budget_heeds_the_control_group(machine: Machine) -> None:
     enter_group(machine, "0::/")
     write_group(machine, "", memory__max=200 * MIB + 12345, memory__current=0)

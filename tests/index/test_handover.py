@@ -46,6 +46,21 @@ def test_keep_and_stop_keeping(keeping: Daemon, daemon: Daemon, how: str) -> Non
             assert client.boot_epoch != epoch
 
 
+def test_a_budget_that_the_machine_does_not_have_is_refused_and_nothing_is_lost(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(PAGES, model="m")
+        put(cache, keys(cache, CHAIN))
+    daemon.stop(signal.SIGKILL)
+    before = set(daemon.objects())
+    daemon.start("--memory", "1024TiB")
+    assert daemon.process.wait(timeout=60) == 1
+    assert "--memory asks for 1024 TiB" in daemon.log
+    assert before - set(daemon.objects()) <= {f"nexuskv-{daemon.instance}-lock"}
+    daemon.restart()
+    with daemon.client() as client:
+        assert verified(client.open(PAGES, model="m"), keys(cache, CHAIN)) == CHAIN
+
+
 def test_stop_keeping_without_a_daemon_says_so(daemon: Daemon) -> None:
     daemon.stop()
     command = [sys.executable, "-m", "nexuskv_daemon", "--socket", daemon.address, "--stop-keeping"]
