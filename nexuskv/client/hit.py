@@ -50,7 +50,8 @@ class Page(msgspec.Struct, eq=False):
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes of the page, uint8[page_bytes], read-only."""
         self._hit.check()
-        return self._segment.page(self._slot)
+        page: npt.NDArray[np.uint8] = self._segment.pages[self._slot]
+        return page
 
 
 class PagePins(Protocol):

@@ -42,7 +42,8 @@ class WritablePage(msgspec.Struct, eq=False):
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes of the page, uint8[page_bytes], writable until the page is committed."""
         self._reservation.check(self._place)
-        return self._segment.page(self._slot)
+        page: npt.NDArray[np.uint8] = self._segment.pages[self._slot]
+        return page
 
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
@@ -137,9 +138,10 @@ class Reservation:
 
     def check(self, place: int) -> None:
         """Raises Closed when the page at `place` must not be written any more."""
-        if not self._open or place in self._committed:
-            raise Closed("this page is committed or given back: it is not yours to write any more")
+        if self._open and place not in self._committed and not self._session.left:
+            return
         self._session.check()
+        raise Closed("this page is committed or given back: it is not yours to write any more")
 
     def commit_page(self, place: int) -> None:
         """Publishes one page without waiting for the daemon; `commit` makes sure of all."""

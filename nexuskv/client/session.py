@@ -74,7 +74,7 @@ class Session:
         self.readable, self.writable = self._mapped.readable, self._mapped.writable
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.alive = True
-        self._left = ""
+        self.left = ""  # why nothing of this session must be used any more
         self._sock = seqpacket.connect(path, timeout)
         try:
             hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{version('nexuskv')}")
@@ -174,12 +174,12 @@ class Session:
 
     def check(self) -> None:
         """Raises Closed when what this session pinned or reserved must not be used any more."""
-        if self._left:
-            raise Closed(self._left)
+        if self.left:
+            raise Closed(self.left)
 
     def leave(self, why: str) -> None:
         """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
-        self._left = why
+        self.left = why
         self.close()
         self._mapped.clear()
 

@@ -36,18 +36,16 @@ class MappedSegment:
         finally:
             os.close(descriptor)
         self.slot_bytes = slot_bytes
-        self._pages = np.ndarray((slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1))
+        self.pages: npt.NDArray[np.uint8] = np.ndarray(
+            (slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1)
+        )
+        """All bytes of the page in each slot, uint8[slots, page_bytes]."""
         self._tensors = {
             place.name: np.ndarray(
                 (slots, *place.shape), place.dtype, memory, place.offset, (slot_bytes, *place.strides)
             )
             for place in layout.tensors
         }
-
-    def page(self, slot: int) -> npt.NDArray[np.uint8]:
-        """All bytes of the page in `slot`, uint8[page_bytes]; a view."""
-        page: npt.NDArray[np.uint8] = self._pages[slot]
-        return page
 
     def tensor(self, name: str, slot: int) -> Array:
         """The tensor `name` of the page in `slot`; a view. Raises BadRequest."""

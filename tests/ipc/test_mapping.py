@@ -44,25 +44,25 @@ def test_what_a_writer_writes_a_reader_sees_in_place(opened: Opened) -> None:
     assert (reader.tensor("key", 2) == 7).all()
     assert not reader.tensor("key", 1).any()
     assert not reader.tensor("value", 2).any()
-    assert reader.page(2)[: LAYOUT.tensors[0].nbytes].any()
+    assert reader.pages[2][: LAYOUT.tensors[0].nbytes].any()
 
 
 def test_tensors_lie_where_the_layout_says(opened: Opened) -> None:
     segment = mapped(opened(), writable=True)
     for slot in range(SLOTS):
-        segment.page(slot)[...] = np.arange(LAYOUT.nbytes) % (251 + slot)
+        segment.pages[slot][...] = np.arange(LAYOUT.nbytes) % (251 + slot)
 
     for place in LAYOUT.tensors:
         for slot in range(SLOTS):
             tensor = segment.tensor(place.name, slot)
             assert (tensor.shape, tensor.dtype) == (place.shape, place.dtype)
-            expected = segment.page(slot)[place.offset : place.offset + place.nbytes]
+            expected = segment.pages[slot][place.offset : place.offset + place.nbytes]
             assert np.array_equal(tensor.view(np.uint8).ravel(), expected)
 
 
 def test_a_readers_arrays_cannot_be_written_or_made_writable(opened: Opened) -> None:
     reader = mapped(opened(), writable=False)
-    for array in (reader.page(0), reader.tensor("key", 0)):
+    for array in (reader.pages[0], reader.tensor("key", 0)):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 1
         with pytest.raises(ValueError, match="WRITEABLE"):
@@ -90,7 +90,7 @@ def test_the_descriptor_is_closed_once_mapped(opened: Opened) -> None:
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
-    assert not segment.page(SLOTS - 1).any()
+    assert not segment.pages[SLOTS - 1].any()
 
 
 def test_an_unknown_tensor_names_those_there_are(opened: Opened) -> None:
@@ -100,8 +100,8 @@ def test_an_unknown_tensor_names_those_there_are(opened: Opened) -> None:
 
 def test_the_mapping_lives_as_long_as_an_array_on_it(opened: Opened) -> None:
     writer = mapped(opened(), writable=True)
-    writer.page(3)[...] = 9
-    page = mapped(opened(), writable=False).page(3)
+    writer.pages[3][...] = 9
+    page = mapped(opened(), writable=False).pages[3]
     del writer
     gc.collect()
     assert maps_of_the_object() == 1
@@ -116,5 +116,5 @@ def test_a_segment_of_one_short_page_maps(opened: Opened) -> None:
     layout = small(kib=1, page_tokens=4).page_layout
     segment = MappedSegment(opened(), layout, 1, slot_bytes(layout.nbytes), writable=False)
 
-    assert segment.page(0).shape == (layout.nbytes,)
+    assert segment.pages[0].shape == (layout.nbytes,)
     assert layout.nbytes < mmap.PAGESIZE
