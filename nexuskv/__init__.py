@@ -20,6 +20,7 @@ from nexuskv.errors import (
     ParentMissing,
     RemoteError,
     StartupError,
+    StorageError,
     UnknownDescriptor,
     VersionMismatch,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "RemoteError",
     "Reservation",
     "StartupError",
+    "StorageError",
     "UnknownDescriptor",
     "VersionMismatch",
     "WritablePage",

@@ -29,6 +29,17 @@ class DescriptorError(LocalError, ValueError):
         self.field = field
 
 
+class StorageError(LocalError, ValueError):
+    """A KV storage declaration that breaks a rule: `rule` is its stable code, `field` the part to mend."""
+
+    code = "bad_storage"
+
+    def __init__(self, message: str, *, rule: str = "", field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.rule = rule
+        self.field = field
+
+
 class DescriptorConflict(LocalError):
     """A descriptor id that is already registered with other content."""
 
