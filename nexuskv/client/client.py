@@ -13,6 +13,7 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest
+from nexuskv.gain import Paths
 from nexuskv.ipc import address as addresses
 from nexuskv.protocol import messages as m
 
@@ -34,6 +35,8 @@ class Client:
             raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")
         path = addresses.parse(address) if address else addresses.find()
         self._keeper = SessionKeeper(path, timeout, shared=shared)
+        self.paths = Paths()
+        """What fetching costs over each path; transports register theirs."""
 
     @property
     def tenant(self) -> str:
@@ -56,7 +59,7 @@ class Client:
         `model` names weights and revision, e.g. "meta-llama/Meta-Llama-3-8B@<revision>"; `salt` keeps uses apart that
         must not share pages. Raises DescriptorConflict when the id is registered with other content.
         """
-        return Cache(self._keeper, descriptor, model, salt)
+        return Cache(self._keeper, descriptor, model, salt, self.paths)
 
     def stats(self) -> m.Stats:
         """The daemon's figures: of all tenants for its operator, else of the own one."""

@@ -153,6 +153,8 @@ class Session:
         self._left = why
         self.close()
         for mapped in (*self.readable.values(), *self.writable.values()):
+            for segment in mapped.values():
+                segment.unregister()
             mapped.clear()
 
     def close(self) -> None:
