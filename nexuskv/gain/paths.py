@@ -35,7 +35,10 @@ class RemotePath(Path, Protocol):
     """A way to pages of other hosts; what a transport registers, under its own name such as "rdma" or "tcp"."""
 
     def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
-        """Pages of the longest prefix of `keys` that a peer holds and would send; 0 for none. Must not block long."""
+        """Pages of the longest prefix of `keys` that a peer holds and would send.
+
+        0 for none, also when no peer answers; it must neither block long nor raise.
+        """
         ...
 
 
