@@ -4,7 +4,8 @@ import pytest
 
 from nexuskv.contract.storage import Rule
 from nexuskv.errors import LocalError, StorageError
-from tests.contract.storage.edges import PARTS, PROFILES, Edge
+from tests.contract.storage.edges import PARTS, Edge
+from tests.contract.storage.edges_of_profiles import PROFILES
 from tests.contract.storage.edges_of_use import DESCRIPTORS, FAMILIES, PROGRAMS
 
 EDGES = PARTS | PROFILES | PROGRAMS | FAMILIES | DESCRIPTORS
