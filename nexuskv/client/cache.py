@@ -18,7 +18,7 @@ from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
 from nexuskv.errors import BadRequest, Disconnected
-from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, Paths, calibration
+from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
 from nexuskv.protocol import messages as m
@@ -44,14 +44,12 @@ _STATUS = {
 class Cache:
     """Pages of one descriptor, model and salt in the tenant's arena."""
 
-    def __init__(
-        self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str, paths: Paths
-    ) -> None:
+    def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
         self._way = keeper.use(lambda session: _way(session, descriptor))
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
-        self.gain = Gain(descriptor, paths)
+        self.gain = Gain(descriptor, keeper.paths)
         """What computing and fetching these pages costs: `declare` or `observe` the former."""
         self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
 

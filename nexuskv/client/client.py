@@ -35,8 +35,6 @@ class Client:
             raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")
         path = addresses.parse(address) if address else addresses.find()
         self._keeper = SessionKeeper(path, timeout, shared=shared)
-        self.paths = Paths()
-        """What fetching costs over each path; transports register theirs."""
 
     @property
     def tenant(self) -> str:
@@ -53,13 +51,18 @@ class Client:
         """A number that differs at every start of the daemon."""
         return self._keeper.session.welcome.boot_epoch
 
+    @property
+    def paths(self) -> Paths:
+        """What fetching costs over each path; transports register theirs."""
+        return self._keeper.paths
+
     def open(self, descriptor: Descriptor, *, model: str, salt: str = "") -> Cache:
         """The cache of one kind of state of one model.
 
         `model` names weights and revision, e.g. "meta-llama/Meta-Llama-3-8B@<revision>"; `salt` keeps uses apart that
         must not share pages. Raises DescriptorConflict when the id is registered with other content.
         """
-        return Cache(self._keeper, descriptor, model, salt, self.paths)
+        return Cache(self._keeper, descriptor, model, salt)
 
     def stats(self) -> m.Stats:
         """The daemon's figures: of all tenants for its operator, else of the own one."""
