@@ -29,6 +29,17 @@ class DescriptorError(LocalError, ValueError):
         self.field = field
 
 
+class StorageError(LocalError, ValueError):
+    """A KV storage declaration that breaks a rule: `rule` is its stable code, `field` the part to mend."""
+
+    code = "bad_storage"
+
+    def __init__(self, message: str, *, rule: str = "", field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.rule = rule
+        self.field = field
+
+
 class DescriptorConflict(LocalError):
     """A descriptor id that is already registered with other content."""
 
@@ -53,6 +64,12 @@ class ParentMissing(LocalError):
     code = "parent_missing"
 
 
+class CostUnknown(LocalError):
+    """A gain was asked for before anybody said, or observed, what computing costs."""
+
+    code = "cost_unknown"
+
+
 class BadRequest(LocalError):
     """A request that the protocol forbids: out of order, out of bounds, or of an unknown kind."""
 
@@ -69,6 +86,12 @@ class NotPermitted(NexusError):
     """The daemon's operator did not give this uid the right to do that."""
 
     code = "not_permitted"
+
+
+class PinningRefused(NexusError):
+    """The kernel or the device does not let this process lock so much memory; nothing of the call was locked."""
+
+    code = "pinning_refused"
 
 
 class ArenaFull(NexusError):

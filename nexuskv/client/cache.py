@@ -7,6 +7,7 @@ that it was made in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
@@ -17,7 +18,9 @@ from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
 from nexuskv.errors import BadRequest, Disconnected
+from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
+from nexuskv.pinned import Pinned, pin
 from nexuskv.protocol import messages as m
 
 Way = SharedWay | AskedWay
@@ -46,6 +49,8 @@ class Cache:
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
+        self.gain = Gain(descriptor, keeper.paths)
+        """What computing and fetching these pages costs: `declare` or `observe` the former."""
         self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
@@ -81,6 +86,31 @@ class Cache:
         except ValueError as error:
             raise _no_key(error) from error
         return self._choose().boundary(keys)
+
+    def explain(self, keys: Keys, *, read_bytes: int | None = None) -> Explanation:
+        """Whether these pages are best read here, pulled from a peer or computed: with path, numbers and reason.
+
+        `read_bytes` is how much will be read, where that is less than all (the selected blocks, for DSA). Pins and
+        refreshes nothing. Raises CostUnknown before a cost was declared or observed.
+        """
+        path = self.gain.paths.shared_memory
+        begin = perf_counter()
+        pages = self.lookup(keys)
+        path.observe(0, max(perf_counter() - begin, 1e-9))
+        return self.gain.explain(pages, keys=keys, read_bytes=read_bytes)
+
+    def pin_pool(self, device: str = "cpu") -> Pinned:
+        """Locks the segments that were read so far in memory, and registers them with `device`: "cpu" or "cuda".
+
+        Each segment once: call it again when the arena has grown or the daemon was restarted. It ends with the client.
+        Raises PinningRefused.
+        """
+        segments = list(self._choose().segments.values())
+        pinned = pin(segments, device)
+        if segments:
+            measured = calibration.of_reading(segments[0].memory[: calibration.SHARED_BYTES])
+            self.gain.local = MeasuredPath(PINNED_MEMORY, *measured)
+        return pinned
 
     def status(self, keys: Keys) -> list[PageStatus]:
         """For each key whether it is present, being written, or absent and why. Pins and refreshes nothing.

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from nexuskv.client.session import Session
 from nexuskv.errors import Closed, DeadlineExceeded, Disconnected
+from nexuskv.gain import Paths
 
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
@@ -30,6 +31,8 @@ class SessionKeeper:
         self._timeout = timeout
         self._shared = shared
         self._next_try = 0.0
+        self.paths = Paths()
+        """What fetching costs: known longer than any session lives."""
         self._lock = threading.Lock()
         self._closed = False
         self._past: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -44,8 +44,10 @@ class Mapped:
                 mapped.pop(number, None)
 
     def clear(self) -> None:
-        """Nothing is mapped any more."""
+        """Nothing is mapped any more, and nothing registered for a device."""
         for mapped in (*self.readable.values(), *self.writable.values()):
+            for segment in mapped.values():
+                segment.unregister()
             mapped.clear()
 
 

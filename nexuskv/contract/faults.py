@@ -6,8 +6,8 @@ list, so that a refusal can say which words there are.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final
@@ -27,6 +27,8 @@ from nexuskv.contract.vocabulary import (
 )
 from nexuskv.errors import DescriptorError
 
+UNKNOWN_FIELD: Final = "unknown field; leave it out"
+
 _WORDS: Final[dict[str, type[StrEnum]]] = {
     "engine_family": EngineFamily,
     "granularity": Granularity,
@@ -45,22 +47,6 @@ _OBJECT: Final = re.compile(
 _VALUE: Final = re.compile(r"Invalid (?:enum )?value (?P<quote>['\"]?)(?P<value>.*)(?P=quote)", re.DOTALL)
 
 
-def hold_to_types(struct: msgspec.Struct) -> None:
-    """Bring each field to its declared type, so that a struct built in code equals its decoded twin.
-
-    Lists become tuples and words become members. Raises DescriptorError. For `__post_init__`, before any other check.
-    """
-    for name, declared in _field_types(type(struct)):
-        with named(name):
-            value = msgspec.convert(getattr(struct, name), declared)
-        msgspec.structs.force_setattr(struct, name, value)
-
-
-@cache
-def _field_types(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
-    return tuple((field.name, field.type) for field in msgspec.structs.fields(kind))
-
-
 @contextmanager
 def named(field: str = "") -> Iterator[None]:
     """Raise what msgspec refuses inside as a DescriptorError whose field begins with `field`."""
@@ -72,32 +58,62 @@ def named(field: str = "") -> Iterator[None]:
         raise DescriptorError(field, "nested far deeper than a descriptor is") from None
 
 
+def hold_to_types(
+    struct: msgspec.Struct, blaming: Callable[[str], AbstractContextManager[None]] = named
+) -> None:
+    """Bring each field to its declared type, so that a struct built in code equals its decoded twin.
+
+    Lists become tuples and words become members. Raises what `blaming` the field does, DescriptorError by default. For
+    `__post_init__`, before any other check.
+    """
+    for name, declared in _field_types(type(struct)):
+        with blaming(name):
+            value = msgspec.convert(getattr(struct, name), declared)
+        msgspec.structs.force_setattr(struct, name, value)
+
+
+@cache
+def _field_types(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.type) for field in msgspec.structs.fields(kind))
+
+
 def _translate(error: msgspec.DecodeError, field: str) -> DescriptorError:
-    message = _MESSAGE.fullmatch(str(error))
-    what, path = (message["what"], message["path"] or "") if message else (str(error), "")
-    path = _join(field, path)
     if isinstance(
         error.__cause__, DescriptorError
     ):  # raised by a struct's own checks, which knew the inner field
         inner = error.__cause__
-        return DescriptorError(_join(path, inner.field), str(inner).removeprefix(f"{inner.field}: "))
+        path = join(field, blamed(error))
+        return DescriptorError(join(path, inner.field), str(inner).removeprefix(f"{inner.field}: "))
+    return DescriptorError(*explain(error, field, _WORDS))
+
+
+def blamed(error: msgspec.DecodeError) -> str:
+    """The msgspec path of what is at fault; empty for the root."""
+    message = _MESSAGE.fullmatch(str(error))
+    return (message["path"] or "") if message else ""
+
+
+def explain(error: msgspec.DecodeError, field: str, words: Mapping[str, type[StrEnum]]) -> tuple[str, str]:
+    """The field to mend, beginning with `field`, and the sentence; `words` are the closed lists by field name."""
+    message = _MESSAGE.fullmatch(str(error))
+    what = message["what"] if message else str(error)
+    path = join(field, blamed(error))
     if fault := _OBJECT.fullmatch(what):
         missing = fault["fault"] == "missing required"
-        sentence = "missing; it is required" if missing else "unknown field; leave it out"
-        return DescriptorError(_join(path, fault["name"]), sentence)
-    return DescriptorError(path, _sentence(path, what))
+        return join(path, fault["name"]), "missing; it is required" if missing else UNKNOWN_FIELD
+    return path, _sentence(path, what, words)
 
 
-def _sentence(path: str, what: str) -> str:
+def _sentence(path: str, what: str, lists: Mapping[str, type[StrEnum]]) -> str:
     """What msgspec says, or for an unknown word the list of those there are."""
     value = _VALUE.fullmatch(what)
     if value is None:
         return what
-    words = _WORDS.get(re.sub(r"\[.*?\]", "", path).rpartition(".")[2])
+    words = lists.get(re.sub(r"\[.*?\]", "", path).rpartition(".")[2])
     return unknown_word(words, value["value"]) if words else f"{value['value']!r} is unknown to this version"
 
 
-def _join(prefix: str, suffix: str) -> str:
+def join(prefix: str, suffix: str) -> str:
     """Append a msgspec path, ".name" or "[0]" or "[...]" for any item, to a field."""
     suffix = suffix.removeprefix(".").removesuffix("[...]")
     return prefix + suffix if suffix.startswith("[") or not prefix or not suffix else f"{prefix}.{suffix}"

@@ -4,8 +4,12 @@ Owns the mapping of one file descriptor. A page's tensor is a slice of one array
 page copies nothing and makes no system call. The mapping lives as long as any array on it: numpy holds the mmap.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
+import weakref
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +18,16 @@ from nexuskv.contract import PageLayout
 from nexuskv.errors import BadRequest, RemoteError
 
 Array = npt.NDArray[np.generic]
+
+
+class Registrar(Protocol):
+    """What makes memory known to somebody who wants it to stay where it is: the kernel, or a device; `how` names it."""
+
+    how: str
+
+    def register(self, address: int, nbytes: int) -> None: ...
+
+    def unregister(self, address: int, nbytes: int) -> None: ...
 
 
 class MappedSegment:
@@ -36,6 +50,11 @@ class MappedSegment:
         finally:
             os.close(descriptor)
         self.slot_bytes = slot_bytes
+        self.memory: npt.NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
+        """The whole mapping."""
+        self._mmap = memory
+        self._how = ""
+        self._registration: weakref.finalize[[int, int], mmap.mmap] | None = None
         self.pages: npt.NDArray[np.uint8] = np.ndarray(
             (slots, layout.nbytes), np.uint8, memory, strides=(slot_bytes, 1)
         )
@@ -46,6 +65,28 @@ class MappedSegment:
             )
             for place in layout.tensors
         }
+
+    @property
+    def registered(self) -> str:
+        """How it is registered now; empty if it is not."""
+        return self._how if self._registration is not None and self._registration.alive else ""
+
+    def register(self, registrar: Registrar) -> None:
+        """Registers the mapping, until `unregister` or until it is unmapped; an earlier registration ends.
+
+        Raises what the registrar does.
+        """
+        self.unregister()
+        address, nbytes = self.memory.__array_interface__["data"][0], self.memory.nbytes
+        registrar.register(address, nbytes)
+        # The mmap unmaps when it is freed, and what refers to it weakly is told before that.
+        self._registration = weakref.finalize(self._mmap, registrar.unregister, address, nbytes)
+        self._how = registrar.how
+
+    def unregister(self) -> None:
+        """Ends the registration, if there is one."""
+        if self._registration is not None:
+            self._registration()
 
     def tensor(self, name: str, slot: int) -> Array:
         """The tensor `name` of the page in `slot`; a view. Raises BadRequest."""
