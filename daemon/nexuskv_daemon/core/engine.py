@@ -4,7 +4,7 @@ Owns sessions, the order of a session's life (hello first), and requests that wa
 in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull, NexusError
@@ -16,11 +16,13 @@ from nexuskv.protocol.messages import (
     Refused,
     Request,
     Reserve,
+    ReserveGroup,
     Segment,
     Segments,
 )
 from nexuskv_daemon.core import requests
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
+from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.requests import Answer, Host, Identity
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
@@ -32,7 +34,7 @@ class Parked:
     """A reserve that waits for a segment to be made."""
 
     session: Session
-    request: Reserve
+    request: Reserve | ReserveGroup
 
 
 class Engine:
@@ -41,7 +43,7 @@ class Engine:
     def __init__(self, store: Store, identity: Identity) -> None:
         self._host = Host(store, identity)
         self._parked: list[Parked] = []
-        self._unfinished: dict[int, list[Reservation]] = {}
+        self._unfinished: dict[int, Sequence[Reservation | GroupReservation]] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
         """A connection came; `tenant` follows from the peer's credentials."""
@@ -61,7 +63,7 @@ class Engine:
         else:
             self.abandoned((number,))
 
-    def inherit(self, writing: Mapping[int, list[Reservation]], alive: Collection[int]) -> None:
+    def inherit(self, writing: Mapping[int, Sequence[Reservation]], alive: Collection[int]) -> None:
         """What sessions of an earlier daemon were writing; the clients of those `alive` may still be about it."""
         self._unfinished.update(writing)
         self.abandoned(writing.keys() - set(alive))
@@ -120,7 +122,7 @@ class Engine:
         except NexusError as error:
             numbers: dict[str, int] = getattr(error, "numbers", {})
             answer = Answer(Refused(request.id, error.code, str(error), numbers))
-        if answer is None and isinstance(request, Reserve):
+        if answer is None and isinstance(request, Reserve | ReserveGroup):
             self._parked.append(Parked(session, request))
         effects = self._memory_effects()
         if answer is not None:
