@@ -33,9 +33,9 @@ def empty(arena: Arena, segment: int) -> bool:
 
 
 def below(heads: Sequence[Entry]) -> list[Entry]:
-    """`heads`, and every committed entry that hangs below one of them or is tied to one."""
+    """`heads`, and every committed entry that hangs below one of them or is tied to one; each once."""
     children: dict[Arena, dict[Entry, list[Entry]]] = {}
-    found = list(heads)
+    found = list(dict.fromkeys(heads))
     seen = set(found)
     for entry in found:  # grows while it is walked
         if entry.arena not in children:
