@@ -3,7 +3,21 @@
 Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
 """
 
-from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
+from nexuskv.client import (
+    Cache,
+    Client,
+    Group,
+    GroupHit,
+    GroupReservation,
+    Handle,
+    Hit,
+    PageStatus,
+    Reservation,
+    ReservedBoundary,
+    ReservedPage,
+    WritablePage,
+    connect,
+)
 from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
 from nexuskv.errors import (
     ArenaFull,
@@ -37,6 +51,9 @@ __all__ = [
     "DescriptorConflict",
     "DescriptorError",
     "Disconnected",
+    "Group",
+    "GroupHit",
+    "GroupReservation",
     "Handle",
     "Hit",
     "LocalError",
@@ -49,6 +66,8 @@ __all__ = [
     "PinsFull",
     "RemoteError",
     "Reservation",
+    "ReservedBoundary",
+    "ReservedPage",
     "StartupError",
     "UnknownDescriptor",
     "VersionMismatch",

@@ -42,7 +42,7 @@ class Cache:
     """Pages of one descriptor, model and salt in the tenant's arena."""
 
     def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
-        self._way = keeper.use(lambda session: _way(session, descriptor))
+        self._way = keeper.use(lambda session: way_to(session, descriptor))
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
@@ -66,7 +66,7 @@ class Cache:
         except Disconnected:  # it was asked, and is gone or was restarted
             pass
         except ValueError as error:
-            raise _no_key(error) from error
+            raise no_key(error) from error
         return self._choose().match(keys)
 
     def lookup(self, keys: Keys) -> int:
@@ -79,7 +79,7 @@ class Cache:
         except Disconnected:
             pass
         except ValueError as error:
-            raise _no_key(error) from error
+            raise no_key(error) from error
         return self._choose().boundary(keys)
 
     def status(self, keys: Keys) -> list[PageStatus]:
@@ -101,7 +101,7 @@ class Cache:
         return self._keeper.use(lambda session: self._reserve(session, keys, parent))
 
     def _reserve(self, session: Session, keys: Keys, parent: bytes) -> Reservation:
-        reservation = Reservation(session, self.descriptor)
+        reservation = Reservation(session)
         chained = isinstance(self.descriptor.reuse, contract.AllPages)
         try:
             for at in range(0, len(keys), m.MAX_KEYS):
@@ -121,16 +121,18 @@ class Cache:
         """The way through the session to read with."""
         session = self._keeper.reading
         if session is not self._way.session:
-            self._way = _way(session, self.descriptor)
+            self._way = way_to(session, self.descriptor)
         return self._way
 
 
-def _way(session: Session, descriptor: contract.Descriptor) -> Way:
+def way_to(session: Session, descriptor: contract.Descriptor) -> Way:
+    """The way to a descriptor's pages through a session. Raises DescriptorConflict, Disconnected."""
     session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
     return SharedWay(session, descriptor) if session.shared else AskedWay(session, descriptor)
 
 
-def _no_key(error: ValueError) -> BadRequest:
+def no_key(error: ValueError) -> BadRequest:
+    """What is passed as keys is none."""
     return BadRequest(f"{error}: compute keys with the cache that they are for")
 
 
