@@ -7,6 +7,7 @@ Owns the members' caches and where boundaries lie. Which pages a boundary needs 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import floordiv
 
 from nexuskv import contract
 from nexuskv.client.asked import AskedWay
@@ -33,6 +34,7 @@ class Group:
     ) -> None:
         self.tokens = boundary_tokens(descriptors)
         self._members = members(descriptors)
+        self._pages = [member.pages for member in self._members]
         self._own = sum(len(member.own(1)) for member in self._members)
         self._refuse_unwieldy(descriptors)
         self._keeper = keeper
@@ -126,7 +128,7 @@ class Group:
             raise BadRequest(
                 f"keys of {len(keys)} members for a group of {len(self._members)}: use group.keys()"
             )
-        return min([len(own) // member.pages for own, member in zip(keys, self._members, strict=True)])
+        return min(map(floordiv, map(len, keys), self._pages))
 
     def _refuse_unwieldy(self, descriptors: Sequence[contract.Descriptor]) -> None:
         if len(descriptors) > m.MAX_MEMBERS:

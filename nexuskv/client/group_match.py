@@ -13,7 +13,6 @@ from typing import Self
 from nexuskv.client.asked import AskedPins, AskedWay
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.shared import SharedWay
-from nexuskv.contract import AllPages
 from nexuskv.contract.groups import Member, longest_boundary
 from nexuskv.native import PRESENT, Pins
 
@@ -63,15 +62,18 @@ class GroupHit:
 class SharedGroupWay:
     """A group's pages through the shared index: no message and no system call, once the segments are mapped.
 
-    Members of which a boundary needs every page before it are `chained`: their runs are pinned without a look before.
+    Members of which a boundary needs every page before it are chained: their runs are pinned first. Where these end, the
+    others most likely have what is needed, because boundaries are committed as a whole. If not, they are looked through.
     """
 
     def __init__(self, ways: Sequence[SharedWay], members: Sequence[Member]) -> None:
         self.session = ways[0].session
         self._ways = ways
         self._members = members
-        self._chained = [at for at, member in enumerate(members) if type(member.reuse) is AllPages]
-        self._loose = [at for at in range(len(members)) if at not in self._chained]
+        every = list(enumerate(zip(ways, members, strict=True)))
+        self._chained = [(at, way, own.pages) for at, (way, own) in every if own.chained]
+        self._loose = [(at, way, own) for at, (way, own) in every if not own.chained]
+        self._rules = [own for _, _, own in self._loose]
 
     def boundary(self, keys: GroupKeys, limit: int) -> int:
         """The boundary that `match` would find. Raises Moved."""
@@ -82,65 +84,70 @@ class SharedGroupWay:
         """Pins the longest boundary up to `limit`. Raises Moved, PinsFull."""
         held: dict[int, Pins] = {}
         try:
-            boundary = self._pin(keys, limit, held)
+            boundary, starts = self._pin(keys, limit, held)
         except BaseException:
             for pins in held.values():
                 pins.release()
             raise
         return boundary, [
-            Hit(way, keys[at], member.needed(boundary).start, held[at])
-            for at, (way, member) in enumerate(zip(self._ways, self._members, strict=True))
+            Hit(way, keys[at], starts.get(at, 0), held[at]) for at, way in enumerate(self._ways)
         ]
 
-    def _pin(self, keys: GroupKeys, limit: int, held: dict[int, Pins]) -> int:
-        present = self._look(keys, limit)
-        boundary = self._longest(present, limit)
-        for at in self._chained:
-            pages = self._members[at].pages
-            held[at] = self._ways[at].pin(keys[at][: boundary * pages])
-            boundary = min(boundary, len(held[at]) // pages)
-        boundary = self._pin_loose(keys, present, boundary, held)
-        for at in self._chained:
-            held[at].truncate(boundary * self._members[at].pages)
-        return boundary
+    def _pin(self, keys: GroupKeys, limit: int, held: dict[int, Pins]) -> tuple[int, dict[int, int]]:
+        """The boundary at which `held` has all that is needed, and where the pages of loose members start."""
+        boundary = limit
+        for at, way, pages in self._chained:
+            held[at] = pins = way.pin(_leading(keys[at], boundary * pages))
+            if len(pins) < boundary * pages:
+                boundary = len(pins) // pages
+        starts: dict[int, int] = {}
+        if self._loose:
+            boundary, starts = self._pin_loose(keys, boundary, held)
+        if boundary < limit:
+            for at, _, pages in self._chained:
+                held[at].truncate(boundary * pages)
+        return boundary, starts
 
     def _look(self, keys: GroupKeys, limit: int) -> list[bytes]:
+        """A byte a page of the loose members, 1 where it is there."""
         return [
-            self._ways[at].glance(keys[at][: limit * self._members[at].pages]).translate(_AS_BOOL)
-            for at in self._loose
+            way.glance(_leading(keys[at], limit * own.pages)).translate(_AS_BOOL)
+            for at, way, own in self._loose
         ]
 
-    def _longest(self, present: Sequence[bytes], limit: int) -> int:
-        return longest_boundary([self._members[at] for at in self._loose], present, limit)
-
-    def _pin_loose(
-        self, keys: GroupKeys, present: Sequence[bytes], boundary: int, held: dict[int, Pins]
-    ) -> int:
-        """Pins what the members that are not chained need, and returns the boundary at which all is there."""
+    def _pin_loose(self, keys: GroupKeys, boundary: int, held: dict[int, Pins]) -> tuple[int, dict[int, int]]:
+        """Pins what the loose members need of a boundary, or else of the longest before it at which that is there."""
         gone: list[tuple[int, int]] = []
         while True:
-            boundary = self._longest(present, boundary)
-            short = self._pin_needed(keys, boundary, held)
-            if short is None:
-                return boundary
-            gone.append(short)
+            needed = {at: own.needed(boundary) for at, _, own in self._loose}
+            missing = self._pin_needed(keys, needed, held)
+            if missing is None:
+                return boundary, {at: pages.start for at, pages in needed.items()}
+            gone.append(missing)
             looked = [bytearray(pages) for pages in self._look(keys, boundary)]
-            for member, page in gone:  # or such that cannot be read here: as good as gone
-                if page < len(looked[member]):
-                    looked[member][page] = 0
-            present = [bytes(pages) for pages in looked]
+            for place, page in gone:  # or such that cannot be read here: as good as gone
+                if page < len(looked[place]):
+                    looked[place][page] = 0
+            boundary = longest_boundary(self._rules, [bytes(pages) for pages in looked], boundary)
 
-    def _pin_needed(self, keys: GroupKeys, boundary: int, held: dict[int, Pins]) -> tuple[int, int] | None:
-        """The first page that is not there after all, by its member's place among the loose ones."""
-        for place, at in enumerate(self._loose):
-            needed = self._members[at].needed(boundary)
-            held[at] = self._ways[at].pin(keys[at][needed.start : needed.stop])
-            if len(held[at]) < len(needed):
-                missing = needed.start + len(held[at])
-                for other in self._loose[: place + 1]:
+    def _pin_needed(
+        self, keys: GroupKeys, needed: dict[int, range], held: dict[int, Pins]
+    ) -> tuple[int, int] | None:
+        """The first page that is not there after all, and its member's place among the loose ones."""
+        for place, (at, way, _) in enumerate(self._loose):
+            pages = needed[at]
+            held[at] = way.pin(keys[at][pages.start : pages.stop])
+            if len(held[at]) < len(pages):
+                missing = pages.start + len(held[at])
+                for other, _, _ in self._loose[: place + 1]:
                     held.pop(other).release()
                 return place, missing
         return None
+
+
+def _leading(keys: Keys, count: int) -> Keys:
+    """The first `count` keys, without a copy when these are all."""
+    return keys if len(keys) == count else keys[:count]
 
 
 class AskedGroupWay:

@@ -16,6 +16,7 @@ To restore boundary 2, attention needs the pages of boundary 1 too, the window n
 and the checkpoint itself is enough.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
@@ -25,56 +26,59 @@ from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.reuse import AllPages, LastCheckpoint, Reuse, Window
 from nexuskv.errors import LocalError
 
+EVERY = sys.maxsize
 _PRESENT, _ABSENT = b"\x01", b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A descriptor's rule in a group; `pages` of it lie between two boundaries."""
+    """A descriptor's rule in a group: `pages` of it lie between two boundaries, and each needs the last `reach`."""
 
-    reuse: Reuse
-    page_tokens: int
     pages: int
+    reach: int
+
+    @property
+    def chained(self) -> bool:
+        """Whether a boundary needs every page before it."""
+        return self.reach == EVERY
 
     def needed(self, boundary: int) -> range:
         """Pages without which the boundary is of no use; boundary 0 is the start, which needs none."""
         stop = boundary * self.pages
-        match self.reuse:
-            case AllPages():
-                return range(stop)
-            case LastCheckpoint():
-                return range(max(0, stop - 1), stop)
-            case Window():
-                return range(max(0, stop + self.reuse.tokens // -self.page_tokens), stop)
-            case _:
-                assert_never(self.reuse)
+        return range(max(0, stop - self.reach), stop)
 
     def own(self, boundary: int) -> range:
         """Pages that belong to this boundary and no other: of those it needs, the ones since the boundary before."""
-        needed = self.needed(boundary)
-        return range(max(needed.start, (boundary - 1) * self.pages), needed.stop)
+        stop = boundary * self.pages
+        return range(stop - min(self.pages, self.reach), stop)
 
     def longest(self, present: bytes, limit: int) -> int:
         """The largest boundary up to `limit` whose pages of this member are there; a byte a page, 1 = present."""
-        match self.reuse:
-            case AllPages():
-                absent = present.find(_ABSENT, 0, limit * self.pages)
-                return limit if absent < 0 else absent // self.pages
-            case LastCheckpoint():
-                return present[self.pages - 1 : limit * self.pages : self.pages].rfind(_PRESENT) + 1
-            case Window():
-                return self._longest_window(present, limit)
-            case _:
-                assert_never(self.reuse)
-
-    def _longest_window(self, present: bytes, limit: int) -> int:
+        if self.chained:
+            absent = present.find(_ABSENT, 0, limit * self.pages)
+            return limit if absent < 0 else absent // self.pages
+        if self.reach == 1:
+            return present[self.pages - 1 : limit * self.pages : self.pages].rfind(_PRESENT) + 1
         while limit:
             needed = self.needed(limit)
             absent = present.rfind(_ABSENT, needed.start, needed.stop)
             if absent < 0:
                 break
-            limit = absent // self.pages  # the next boundary whose window ends before it
+            limit = absent // self.pages  # the last boundary that does not need this page
         return limit
+
+
+def member(reuse: Reuse, page_tokens: int, pages: int) -> Member:
+    """The rule of pages of `page_tokens` tokens, `pages` of them a boundary."""
+    match reuse:
+        case AllPages():
+            return Member(pages, EVERY)
+        case LastCheckpoint():
+            return Member(pages, 1)
+        case Window():
+            return Member(pages, -(-reuse.tokens // page_tokens))
+        case _:
+            assert_never(reuse)
 
 
 def boundary_tokens(descriptors: Sequence[Descriptor]) -> int:
@@ -97,7 +101,7 @@ def boundary_tokens(descriptors: Sequence[Descriptor]) -> int:
 def members(descriptors: Sequence[Descriptor]) -> tuple[Member, ...]:
     """The rules of a group's members, in their order. Raises LocalError for what is no group."""
     tokens = boundary_tokens(descriptors)
-    return tuple(Member(each.reuse, each.page_tokens, tokens // each.page_tokens) for each in descriptors)
+    return tuple(member(each.reuse, each.page_tokens, tokens // each.page_tokens) for each in descriptors)
 
 
 def longest_boundary(group: Sequence[Member], present: Sequence[bytes], limit: int) -> int:
@@ -107,8 +111,8 @@ def longest_boundary(group: Sequence[Member], present: Sequence[bytes], limit: i
     """
     while True:
         longest = limit
-        for member, pages in zip(group, present, strict=True):
-            longest = member.longest(pages, longest)
+        for each, pages in zip(group, present, strict=True):
+            longest = each.longest(pages, longest)
         if longest == limit:
             return limit
         limit = longest
