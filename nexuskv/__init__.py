@@ -3,7 +3,21 @@
 Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
 """
 
-from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
+from nexuskv.client import (
+    Cache,
+    Client,
+    Group,
+    GroupHit,
+    GroupReservation,
+    Handle,
+    Hit,
+    PageStatus,
+    Reservation,
+    ReservedBoundary,
+    ReservedPage,
+    WritablePage,
+    connect,
+)
 from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
 from nexuskv.errors import (
     ArenaFull,
@@ -41,6 +55,9 @@ __all__ = [
     "DescriptorConflict",
     "DescriptorError",
     "Disconnected",
+    "Group",
+    "GroupHit",
+    "GroupReservation",
     "Handle",
     "Hit",
     "LocalError",
@@ -54,6 +71,8 @@ __all__ = [
     "PinsFull",
     "RemoteError",
     "Reservation",
+    "ReservedBoundary",
+    "ReservedPage",
     "StartupError",
     "StorageError",
     "UnknownDescriptor",

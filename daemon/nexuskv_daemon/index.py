@@ -91,6 +91,9 @@ class TenantIndex:
     def abort(self, entries: list[Entry]) -> None:
         _all(self.writer.abort([entry.bucket for entry in entries]), entries)
 
+    def tie(self, entries: list[Entry], word: int) -> None:
+        _all(self.writer.tie([entry.bucket for entry in entries], word), entries)
+
     def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
 

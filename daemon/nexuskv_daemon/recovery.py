@@ -61,7 +61,7 @@ def take_over(
     _take_pins(namespace, publications)
     records = (record for tenant in publications.tenants.values() for record in _records(tenant))
     restored = restore(store.arenas, store.memory, records)
-    store.resume(restored.tick)
+    store.resume(restored.tick, restored.tie)
     store.fit()
     return restored
 

@@ -94,23 +94,33 @@ class AskedWay:
         request = m.Measure(self.session.number(), self._arena, list(keys))
         return self.session.call(request, m.Measured).stop
 
-    def _usable(self, keys: Keys) -> range:
+    def present(self, keys: Keys) -> bytes:
+        """A byte a page, 1 where it is there. Pins nothing. Raises Disconnected, DeadlineExceeded."""
         found = b"".join(answer.states for answer in self.session.find(self.descriptor, keys))
-        present = [state == m.PRESENT for state in found]
-        return contract.usable(self.descriptor.reuse, present, self.descriptor.page_tokens)
+        return bytes(state == m.PRESENT for state in found)
+
+    def pin_all(self, keys: Keys, chosen: range) -> AskedPins | None:
+        """Pins the `chosen` ones of `keys`, or none when one is gone. Raises Disconnected, DeadlineExceeded."""
+        pins = AskedPins(self)
+        with contextlib.ExitStack() as undo:
+            undo.callback(pins.release)
+            for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
+                pins.add(self._pin(keys[at : min(at + m.MAX_KEYS, chosen.stop)], whole=True))
+            if len(pins) != len(chosen):
+                return None
+            undo.pop_all()
+        return pins
+
+    def _usable(self, keys: Keys) -> range:
+        return contract.usable(self.descriptor.reuse, self.present(keys), self.descriptor.page_tokens)
 
     def _match_long(self, keys: Keys) -> Hit:
         """More keys than a message takes: look first, then pin just those; what went meanwhile is looked for anew."""
         while True:
             chosen = self._usable(keys)
-            pins = AskedPins(self)
-            with contextlib.ExitStack() as undo:
-                undo.callback(pins.release)
-                for at in range(chosen.start, chosen.stop, m.MAX_KEYS):
-                    pins.add(self._pin(keys[at : min(at + m.MAX_KEYS, chosen.stop)], whole=True))
-                if len(pins) == len(chosen):
-                    undo.pop_all()
-                    return Hit(self, keys, chosen.start, pins)
+            pins = self.pin_all(keys, chosen)
+            if pins is not None:
+                return Hit(self, keys, chosen.start, pins)
 
     def _pin(self, keys: Keys, *, whole: bool) -> m.Pinned:
         session = self.session

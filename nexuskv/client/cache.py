@@ -45,7 +45,7 @@ class Cache:
     """Pages of one descriptor, model and salt in the tenant's arena."""
 
     def __init__(self, keeper: SessionKeeper, descriptor: contract.Descriptor, model: str, salt: str) -> None:
-        self._way = keeper.use(lambda session: _way(session, descriptor))
+        self._way = keeper.use(lambda session: way_to(session, descriptor))
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
@@ -71,7 +71,7 @@ class Cache:
         except Disconnected:  # it was asked, and is gone or was restarted
             pass
         except ValueError as error:
-            raise _no_key(error) from error
+            raise no_key(error) from error
         return self._choose().match(keys)
 
     def lookup(self, keys: Keys) -> int:
@@ -84,7 +84,7 @@ class Cache:
         except Disconnected:
             pass
         except ValueError as error:
-            raise _no_key(error) from error
+            raise no_key(error) from error
         return self._choose().boundary(keys)
 
     def explain(self, keys: Keys, *, read_bytes: int | None = None) -> Explanation:
@@ -148,16 +148,18 @@ class Cache:
         """The way through the session to read with."""
         session = self._keeper.reading
         if session is not self._way.session:
-            self._way = _way(session, self.descriptor)
+            self._way = way_to(session, self.descriptor)
         return self._way
 
 
-def _way(session: Session, descriptor: contract.Descriptor) -> Way:
+def way_to(session: Session, descriptor: contract.Descriptor) -> Way:
+    """The way to a descriptor's pages through a session. Raises DescriptorConflict, Disconnected."""
     session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
     return SharedWay(session, descriptor) if session.shared else AskedWay(session, descriptor)
 
 
-def _no_key(error: ValueError) -> BadRequest:
+def no_key(error: ValueError) -> BadRequest:
+    """What is passed as keys is none."""
     return BadRequest(f"{error}: compute keys with the cache that they are for")
 
 

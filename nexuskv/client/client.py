@@ -1,14 +1,16 @@
-"""The client: finds the daemon and opens caches.
+"""The client: finds the daemon and opens caches and groups.
 
-Owns the choice of the daemon. Sessions and their renewal are the keeper's, pages the caches'.
+Owns the choice of the daemon. Sessions and their renewal are the keeper's, pages the caches' and groups'.
 """
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from nexuskv.client.cache import Cache
+from nexuskv.client.group import Group
 from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
@@ -63,6 +65,14 @@ class Client:
         must not share pages. Raises DescriptorConflict when the id is registered with other content.
         """
         return Cache(self._keeper, descriptor, model, salt)
+
+    def open_group(self, descriptors: Sequence[Descriptor], *, model: str, salt: str = "") -> Group:
+        """Several kinds of state of one model, of which a boundary needs all: attention and checkpoints of a hybrid.
+
+        `model` and `salt` as in `open`; pages are shared with caches of the same ones. Raises LocalError for what is no
+        group, DescriptorConflict when an id is registered with other content.
+        """
+        return Group(self._keeper, descriptors, model, salt)
 
     def stats(self) -> m.Stats:
         """The daemon's figures: of all tenants for its operator, else of the own one."""

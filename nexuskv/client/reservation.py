@@ -26,7 +26,7 @@ from nexuskv.protocol import messages as m
 class WritablePage(msgspec.Struct, eq=False):
     """One page to fill: `page[name][...] = array`. `position` is the place of its key in the keys asked for."""
 
-    _reservation: Reservation
+    _grant: Grant
     _place: int
     key: bytes
     position: int
@@ -35,23 +35,114 @@ class WritablePage(msgspec.Struct, eq=False):
 
     def __getitem__(self, name: str) -> Array:
         """The tensor `name`, writable until the page is committed."""
-        self._reservation.check(self._place)
+        self._grant.check(self._place)
         return self._segment.tensor(name, self._slot)
 
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes of the page, uint8[page_bytes], writable until the page is committed."""
-        self._reservation.check(self._place)
+        self._grant.check(self._place)
         page: npt.NDArray[np.uint8] = self._segment.pages[self._slot]
         return page
 
+
+class ReservedPage(WritablePage, eq=False):
+    """A page of a reservation, which can be committed by itself."""
+
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
-        self._reservation.commit_page(self._place)
+        self._grant.commit_one(self._place)
 
 
-class Reservation:
-    """A sequence of pages to write. Leaving its `with` commits them, an exception aborts.
+class Grant:
+    """The right to write some pages, which the daemon knows by a number. What is committed at once has a place in it.
+
+    Leaving its `with` commits all that remains, an exception aborts.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # While this is held, a daemon started meanwhile knows that these slots may still be written.
+        self._reader = session.reader
+        self._number = 0
+        self._places = 0
+        self._committed: set[int] = set()
+        self._open = True
+        self._busy = 0
+
+    @property
+    def busy(self) -> int:
+        """What was not granted because somebody else is writing it now."""
+        return self._busy
+
+    def __len__(self) -> int:
+        return self._places
+
+    def check(self, place: int) -> None:
+        """Raises Closed when what is at `place` must not be written any more."""
+        if self._open and place not in self._committed and not self._session.left:
+            return
+        self._session.check()
+        raise Closed("this page is committed or given back: it is not yours to write any more")
+
+    def commit_one(self, place: int) -> None:
+        """Publishes what is at `place` without waiting for the daemon; `commit` makes sure of all."""
+        self.check(place)
+        self._session.tell(m.Commit(0, self._number, [place]))
+        self._committed.add(place)
+
+    def commit(self, *, wait: bool = True) -> None:
+        """Publishes all that remains and ends the grant. Raises Disconnected: then nothing uncommitted was kept.
+
+        Without `wait` it is sent and not waited for, so that the next pages can be reserved and filled meanwhile: this
+        session's later calls come after it, and their success tells that it arrived.
+        """
+        if not self._open:
+            return
+        self._session.check()
+        self._end()
+        if not self._places:
+            return
+        if not wait:
+            self._session.tell(m.Commit(0, self._number, [], rest=True))
+            return
+        request = m.Commit(self._session.number(), self._number, [], rest=True)
+        done = self._session.call(request, m.Committed)
+        if done.pages != self._places:
+            raise RemoteError(f"the daemon committed {done.pages} of {self._places}")
+
+    def abort(self) -> None:
+        """Gives back what is not committed. Idempotent; a daemon that is gone gave it back already."""
+        if not self._open:
+            return
+        self._end()
+        if self._places and self._session.alive:
+            with contextlib.suppress(Disconnected):
+                self._session.call(m.Abort(self._session.number(), self._number), m.Done)
+
+    def _end(self) -> None:
+        self._open = False
+        self._reader = None  # nothing is written from here on
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if self._open and self._places and self._session.alive:
+            self._session.orphan(m.Abort(0, self._number))
+            _warn(self)
+
+
+class Reservation(Grant):
+    """A sequence of pages to write. Leaving its `with` commits them, an exception aborts. `busy` counts pages.
 
     `keys` are the pages of a chain, or of what comes in it after the resident page `parent`. They are asked for by
     `begin`; what the daemon answers is read when it is needed for the first time, so the errors of a grant may come
@@ -59,19 +150,13 @@ class Reservation:
     """
 
     def __init__(self, session: Session, descriptor: Descriptor, keys: Keys, parent: bytes) -> None:
-        self._session = session
-        # While this is held, a daemon started meanwhile knows that these slots may still be written.
-        self._reader = session.reader
+        super().__init__(session)
         self._descriptor = descriptor
         self._arena = session.arena(descriptor)
         self._keys = list(keys)
         self._parent = parent
         self._asked = 0  # the request under way
-        self._number = 0
-        self._busy = 0
-        self._pages: list[WritablePage] = []
-        self._committed: set[int] = set()
-        self._open = True
+        self._pages: list[ReservedPage] = []
 
     def begin(self) -> None:
         """Asks for the first pages, as many as a message takes. Raises Disconnected."""
@@ -113,10 +198,11 @@ class Reservation:
         for position, handle in zip(granted.positions, granted.handles, strict=True):
             at = offset + position
             pages.append(
-                WritablePage(
+                ReservedPage(
                     self, len(pages), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK
                 )
             )
+        self._places = len(pages)
 
     @property
     def busy(self) -> int:
@@ -126,83 +212,32 @@ class Reservation:
 
     def __len__(self) -> int:
         self.settle()
-        return len(self._pages)
+        return self._places
 
-    def __iter__(self) -> Iterator[WritablePage]:
+    def __iter__(self) -> Iterator[ReservedPage]:
         self.settle()
         return iter(self._pages)
 
-    def __getitem__(self, index: int) -> WritablePage:
+    def __getitem__(self, index: int) -> ReservedPage:
         self.settle()
         return self._pages[index]
 
-    def check(self, place: int) -> None:
-        """Raises Closed when the page at `place` must not be written any more."""
-        if self._open and place not in self._committed and not self._session.left:
-            return
-        self._session.check()
-        raise Closed("this page is committed or given back: it is not yours to write any more")
-
-    def commit_page(self, place: int) -> None:
-        """Publishes one page without waiting for the daemon; `commit` makes sure of all."""
-        self.check(place)
-        self._session.tell(m.Commit(0, self._number, [place]))
-        self._committed.add(place)
-
     def commit(self, *, wait: bool = True) -> None:
-        """Publishes all pages and ends the reservation. Raises Disconnected: then nothing uncommitted was kept.
-
-        Without `wait` it is sent and not waited for, so that the next pages can be reserved and filled meanwhile: this
-        session's later calls come after it, and their success tells that it arrived.
-        """
         self.settle()
-        if not self._open:
-            return
-        self._session.check()
-        self._end()
-        if not self._pages:
-            return
-        if not wait:
-            self._session.tell(m.Commit(0, self._number, [], rest=True))
-            return
-        request = m.Commit(self._session.number(), self._number, [], rest=True)
-        done = self._session.call(request, m.Committed)
-        if done.pages != len(self._pages):
-            raise RemoteError(f"the daemon committed {done.pages} of {len(self._pages)} pages")
+        super().commit(wait=wait)
 
-    def abort(self) -> None:
-        """Gives back what is not committed. Idempotent; a daemon that is gone gave it back already."""
-        if not self._open:
-            return
-        self._end()
-        self._forget()
-        if self._pages and self._session.alive:
-            with contextlib.suppress(Disconnected):
-                self._session.call(m.Abort(self._session.number(), self._number), m.Done)
-
-    def _forget(self) -> None:
-        if self._asked:
+    def _end(self) -> None:
+        super()._end()
+        if self._asked:  # nobody waited for it
             self._session.forget(self._asked)
             self._asked = 0
 
-    def _end(self) -> None:
-        self._open = False
-        self._reader = None  # nothing is written from here on
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.commit()
-        else:
-            self.abort()
-
     def __del__(self) -> None:
-        if self._open and (self._pages or self._asked) and self._session.alive:
-            self._forget()
-            if self._pages:
-                self._session.orphan(m.Abort(0, self._number))
-            warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 2, self)
+        if self._open and self._asked and self._session.alive:
+            self._end()
+            _warn(self)
+        super().__del__()
+
+
+def _warn(grant: Grant) -> None:
+    warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 3, grant)

@@ -35,9 +35,36 @@ class SharedWay:
             pins = reader.pin(keys)
         else:
             start, pins = self._pin_some(reader, keys)
-        if pins.unreadable(self.segments):
-            self._keep_readable(pins)
+        if pins.unreadable(self.segments) and (unreadable := self._map(pins)):
+            pins.truncate(len(pins) - unreadable if self._chained else 0)
         return Hit(self, keys, start, pins)
+
+    def pin(self, keys: Keys) -> Pins:
+        """Pins the leading pages of `keys` that are there and can be read here. Raises Moved, PinsFull."""
+        reader = self.session.reader
+        if reader is None:
+            raise _given_up()
+        pins = reader.pin(keys)
+        if pins.unreadable(self.segments) and (unreadable := self._map(pins)):
+            pins.truncate(len(pins) - unreadable)
+        return pins
+
+    def glance(self, keys: Keys) -> bytes:
+        """A byte a page: PRESENT, or why not. Other descriptors' pages count as present. Raises Moved."""
+        reader = self.session.reader
+        if reader is None:
+            raise _given_up()
+        return reader.status(keys)
+
+    def present(self, keys: Keys) -> bytes:
+        """A byte a page, 1 where it is there. Pins nothing. Raises Moved."""
+        reader = self.session.reader
+        if reader is None:
+            raise _given_up()
+        if self._chained:
+            run = self.boundary(keys)
+            return b"\x01" * run + bytes(len(keys) - run)
+        return bytes(self._present(reader, keys))
 
     def boundary(self, keys: Keys) -> int:
         """The boundary that `match` would find, in pages. Raises Moved."""
@@ -60,9 +87,13 @@ class SharedWay:
         return segment in self.segments
 
     def _usable(self, reader: Reader, keys: Keys) -> range:
+        return contract.usable(
+            self.descriptor.reuse, self._present(reader, keys), self.descriptor.page_tokens
+        )
+
+    def _present(self, reader: Reader, keys: Keys) -> list[bool]:
         states = zip(reader.status(keys), keys, strict=True)
-        present = [state == PRESENT and self._is_own(reader, key) for state, key in states]
-        return contract.usable(self.descriptor.reuse, present, self.descriptor.page_tokens)
+        return [state == PRESENT and self._is_own(reader, key) for state, key in states]
 
     def _pin_some(self, reader: Reader, keys: Keys) -> tuple[int, Pins]:
         """For kinds that need not every page: look, then pin; what was retired between is looked for anew."""
@@ -73,10 +104,11 @@ class SharedWay:
                 return chosen.start, pins
             pins.release()
 
-    def _keep_readable(self, pins: Pins) -> None:
-        """Maps what is not mapped yet; pages that cannot be, or that are of another descriptor, are given back.
+    def _map(self, pins: Pins) -> int:
+        """Maps what is not mapped yet. How many pages, the last ones, cannot be read all the same.
 
-        Raises Disconnected when it finds that the connection ended: a new session may do better.
+        They are another descriptor's, or the daemon is away. Raises Disconnected when it finds that the connection
+        ended: a new session may do better.
         """
         connected = self.session.alive
         try:
@@ -87,8 +119,7 @@ class SharedWay:
                 raise
         except DeadlineExceeded:
             pass
-        if unreadable := pins.unreadable(self.segments):
-            pins.truncate(len(pins) - unreadable if self._chained else 0)
+        return pins.unreadable(self.segments)
 
 
 def _given_up() -> Moved:

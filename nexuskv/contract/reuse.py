@@ -38,7 +38,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="WINDO
 Reuse = AllPages | LastCheckpoint | Window
 
 
-def usable(reuse: Reuse, present: Iterable[bool], page_tokens: int) -> range:
+def usable(reuse: Reuse, present: Iterable[int], page_tokens: int) -> range:
     """Pages that make the longest restorable boundary; it lies at the range's stop, and is none for an empty range.
 
     `present` says for each page of `page_tokens` tokens, from the first on, whether it is resident. O(pages).

@@ -159,6 +159,9 @@ class Writer:
     # WRITING -> LIVE; how many.
     def commit(self, buckets: Buckets, checksums: Sequence[int] | None = None, /) -> int: ...
 
+    # Stores a word (nexuskv.h, NX_TIED) as the owner of WRITING and LIVE entries; how many.
+    def tie(self, buckets: Buckets, word: int, /) -> int: ...
+
     # WRITING -> gone; how many.
     def abort(self, buckets: Buckets, /) -> int: ...
 

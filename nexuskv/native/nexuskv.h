@@ -40,7 +40,8 @@
  *   EMPTY 0 --reserve--> WRITING 1 --commit--> LIVE 2 --retire--> RETIRING 3 --reclaim--> EMPTY 0
  *                        WRITING 1 --abort---------------------------------------------> EMPTY 0
  *
- * Only LIVE is ever a hit. All fields but the word itself change in WRITING alone (`hops` is not the entry's own).
+ * Only LIVE is ever a hit. All fields but the word itself change in WRITING alone (`hops` is not the entry's own, and
+ * `owner` is one word that the daemon alone reads, changed by one store: see NX_TIED).
  */
 #ifndef NEXUSKV_H
 #define NEXUSKV_H
@@ -59,7 +60,7 @@ extern "C" {
 #define NX_STATIC_ASSERT(what, why) _Static_assert(what, why)
 #endif
 
-#define NX_LAYOUT_VERSION 1u
+#define NX_LAYOUT_VERSION 2u
 #define NX_RELEASE "0.1.0"
 #define NX_KEY_BYTES 32u
 #define NX_NAME_BYTES 64u
@@ -157,9 +158,21 @@ typedef struct nx_cold {
   uint64_t parent[4]; /* key of the page before; zeros = the first of its chain */
   uint64_t checksum;  /* of the page; 0 = none */
   uint64_t tick;      /* order of publication */
-  uint64_t owner;     /* session that reserved it: while WRITING it may still be writing the page */
-  uint64_t seal;      /* over incarnation, hot row from `key` on, cold row */
+  uint64_t owner;     /* the session that reserved it, or a tie (NX_TIED) */
+  uint64_t seal;      /* over incarnation, hot row from `key` on, cold row up to `owner` */
 } nx_cold;
+
+/* The word `owner`. Without NX_TIED: the session that reserved the entry; while WRITING it may still be writing the page.
+ * With it: the entry belongs to a boundary of a group, and its writer has finished.
+ *
+ *   63   62          40 39                    0
+ *   +---+--------------+-----------------------+
+ *   | 1 | count        | number                |   count entries have this number, all there or none; 0 = being changed
+ *   +---+--------------+-----------------------+
+ *
+ * The seal leaves this word out, so that one store changes it in a LIVE entry: whoever dies before or after it leaves
+ * an entry that is whole. What a daemon concludes from the words of an earlier one is its own affair. */
+#define NX_TIED (1ull << 63)
 
 typedef struct nx_pin_header {
   uint64_t magic;
@@ -372,6 +385,8 @@ int64_t nx_publish(nx_writer *writer, nx_record *records, size_t n); /* reserve 
 int64_t nx_commit(nx_writer *writer, const uint32_t *buckets, const uint64_t *checksums, size_t n);
 int64_t nx_abort(nx_writer *writer, const uint32_t *buckets, size_t n);
 int64_t nx_retire(nx_writer *writer, const uint32_t *buckets, size_t n);
+/* Stores `word` as `owner` of the buckets that are WRITING or LIVE. */
+int64_t nx_tie(nx_writer *writer, const uint32_t *buckets, uint64_t word, size_t n);
 /* Frees those of the n retiring buckets that no pin array names; `freed` (room for n) gets them, and only their slots
  * may be used again. */
 int64_t nx_reclaim(nx_writer *writer, const uint32_t *buckets, size_t n, nx_pins *const *pins, size_t pin_count,

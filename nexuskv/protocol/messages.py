@@ -16,6 +16,8 @@ from msgspec import Meta
 PROTOCOL_VERSION = 1
 KEY_BYTES = 32
 MAX_KEYS = 4096
+MAX_MEMBERS = 64
+"""Descriptors of a group."""
 MAX_MESSAGE_BYTES = 192 * 1024
 ARENAS_A_REPLY = 200
 MAX_DESCRIPTORS = 250
@@ -85,7 +87,7 @@ class Reserve(Message, frozen=True, tag="reserve"):
 
 
 class Commit(Message, frozen=True, tag="commit"):
-    """Publishes pages of a reservation by their place in it, parents first.
+    """Publishes pages of a reservation by their place in it, parents first; of a group's, boundaries.
 
     `rest` takes all that remain, in order, and ends the reservation; `pages` is empty then.
     """
@@ -142,6 +144,25 @@ class Drain(Message, frozen=True, tag="drain"):
     """Stops the daemon and leaves its objects in place for the next one. For its operator."""
 
 
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """One member's keys in `ReserveGroup`, as many for each boundary; `parent` as in `Reserve`."""
+
+    arena: U32
+    keys: Keys
+    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)] = b""
+
+
+class ReserveGroup(Message, frozen=True, tag="reserve_group"):
+    """Asks for a slot for every absent key of `boundaries` boundaries, which are committed one by one and each whole.
+
+    MAX_KEYS keys at most, of all members together. `reservation` other than 0 adds to that one.
+    """
+
+    boundaries: Annotated[int, Meta(ge=1, le=MAX_KEYS)]
+    parts: Annotated[list[Part], Meta(min_length=1, max_length=MAX_MEMBERS)]
+    reservation: U63 = 0
+
+
 Request = (
     Hello
     | Register
@@ -152,6 +173,7 @@ Request = (
     | Pin
     | Release
     | Reserve
+    | ReserveGroup
     | Commit
     | Abort
     | GetStats
@@ -230,8 +252,21 @@ class Reserved(Message, frozen=True, tag="reserved"):
     busy: int
 
 
+class ReservedGroup(Message, frozen=True, tag="reserved_group"):
+    """Answers `ReserveGroup`: which boundaries have absent pages, and of each part what `Reserved` says.
+
+    `busy` boundaries, the last ones, have pages that are being written by others, or come after such.
+    """
+
+    reservation: int
+    boundaries: list[int]
+    positions: list[list[int]]
+    handles: list[list[int]]
+    busy: int
+
+
 class Committed(Message, frozen=True, tag="committed"):
-    """Answers `Commit`: how many pages of the reservation are committed by now, earlier ones included."""
+    """Answers `Commit`: how many of the reservation are committed by now, earlier ones included."""
 
     pages: int
 
@@ -332,6 +367,7 @@ Reply = (
     | Measured
     | Pinned
     | Reserved
+    | ReservedGroup
     | Committed
     | Done
     | Stats

@@ -6,6 +6,7 @@ from nexuskv.contract import Descriptor
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.publication import Usage
+from nexuskv_daemon.core.ties import TIED
 
 
 class Readers:
@@ -36,6 +37,10 @@ class Readers:
     def abort(self, entries: list[Entry]) -> None:
         for entry in entries:
             del self._occupied[entry.handle]
+
+    def tie(self, entries: list[Entry], word: int) -> None:
+        assert word >= TIED
+        assert all(self._occupied[entry.handle] == (entry.arena.number, entry.key) for entry in entries)
 
     def retire(self, entries: list[Entry]) -> None:
         for entry in entries:

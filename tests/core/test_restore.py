@@ -79,7 +79,7 @@ class Life:
         records = list(self.readers.records.values())
         order.shuffle(records)
         restored = restore(store.arenas, store.memory, records)
-        store.resume(restored.tick)
+        store.resume(restored.tick, restored.tie)
         return store, restored
 
 

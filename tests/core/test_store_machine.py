@@ -151,15 +151,17 @@ class StoreMachine(RuleBasedStateMachine):
     def evict(self, which: int, pages: int) -> None:
         arena = self.arenas[which]
         before = len(arena.index)
-        gone = self.store.evict(arena, pages * arena.slot_bytes)
+        evicted = self.store.evict(arena, pages * arena.slot_bytes)
+        gone = evicted.pages + evicted.retiring
         assert gone <= pages
+        assert evicted.nbytes == evicted.pages * arena.slot_bytes
         assert len(arena.index) == before - gone
         self._forget_evicted()
 
     @rule(which=st.integers(0, 1))
     def evict_everything(self, which: int) -> None:
-        gone, retiring = self.store.evict_everything(self.arenas[which])
-        assert gone + retiring == len(self.committed[which]) - len(self.arenas[which].index)
+        evicted = self.store.evict_everything(self.arenas[which])
+        assert evicted.pages + evicted.retiring == len(self.committed[which]) - len(self.arenas[which].index)
         self._forget_evicted()
 
     def _resident(self, which: int) -> set[bytes]:

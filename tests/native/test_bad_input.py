@@ -21,7 +21,7 @@ def test_an_object_of_another_kind_is_refused(objects: Objects) -> None:
 
 
 def test_the_layout_of_another_release_is_refused_with_what_to_do(objects: Objects) -> None:
-    overwrite(objects.index, 8, struct.pack("<I", 2))
+    overwrite(objects.index, 8, struct.pack("<I", _core.LAYOUT_VERSION + 1))
 
     for attach in (objects.reader, lambda: _core.Writer(objects.index, objects.touch)):
         with pytest.raises(_core.LayoutError, match=r"one release on both sides, or restart .* with --fresh"):

@@ -5,7 +5,7 @@ Owns the tables that say where each entry stands. Knows nothing of other arenas,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from nexuskv.contract import AllPages, Descriptor, slot_bytes
@@ -32,6 +32,7 @@ class Arena:
     """Entries by state: `writing` and `index` by key, `retiring` without (their keys may be written anew).
 
     `pinned` counts entries of `index` that at least one hit holds. `chained` arenas are closed under "prefix of".
+    `partners` are arenas with pages that go together with some of its own (`ties.py`).
     """
 
     number: int
@@ -46,6 +47,7 @@ class Arena:
     ghosts: Ghosts = field(default_factory=Ghosts)
     counters: Counters = field(default_factory=Counters)
     pinned: int = 0
+    partners: set[Arena] = field(default_factory=set)
     page_bytes: int = field(init=False)
     slot_bytes: int = field(init=False)
     chained: bool = field(init=False)
@@ -61,9 +63,11 @@ class Arena:
         return len(self.index) - self.pinned
 
     def enqueue(self, entry: Entry) -> None:
-        """Tells the policy of an entry that may have become evictable."""
-        if entry.evictable and not entry.queued:
-            self.policy.add(entry)
+        """Tells the policies of an entry that may have become evictable, and what would go with it."""
+        absent = [face for face in entry.faces if not face.queued]
+        if absent and entry.evictable:
+            for face in absent:
+                face.arena.policy.add(face)
 
     def admit(self, entries: list[Entry], owner: int) -> bool:
         """ABSENT -> WRITING, by session `owner`. False when the shared index has no place for them."""
@@ -87,7 +91,8 @@ class Arena:
         self.ghosts.forget(entries)
         self.publication.commit(entries)
         for entry in entries:
-            if not entry.children:  # nobody can have pinned or queued it yet
+            # Nobody can have pinned or queued it yet. A boundary is queued when the last of its arenas has published.
+            if not entry.children and entry.tie is None:
                 self.policy.add(entry)
         self.counters.committed += len(entries)
 
@@ -96,17 +101,18 @@ class Arena:
         self.publication.abort(entries)
         for entry in entries:
             del self.writing[entry.key]
+            entry.tie = None
             self._unlink(entry)
             self._free(entry)
-        self.counters.aborted += len(entries)
 
     def detach(self, entry: Entry) -> None:
         """COMMITTED -> RETIRING, as far as other entries are concerned; `settle` ends it. Its children went before."""
         assert not entry.children
         del self.index[entry.key]
+        entry.state = RETIRING
+        entry.tie = None
         self._unlink(entry)
         self.ghosts.remember(entry)
-        entry.state = RETIRING
         if entry.pins:
             self.pinned -= 1
 
@@ -126,7 +132,7 @@ class Arena:
             self._free(entry)
         return len(free)
 
-    def pin(self, entries: list[Entry], tick: int) -> None:
+    def pin(self, entries: Collection[Entry], tick: int) -> None:
         """One more hit holds each of `entries`, which are used now."""
         fresh = 0
         for entry in entries:
@@ -148,8 +154,7 @@ class Arena:
             self.reclaim((entry,))
             return
         self.pinned -= 1
-        if not entry.children and not entry.queued:
-            self.policy.add(entry)
+        self.enqueue(entry)
 
     def _unlink(self, entry: Entry) -> None:
         parent = entry.parent

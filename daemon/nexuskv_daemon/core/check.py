@@ -22,6 +22,7 @@ def check(store: Store) -> None:
         _check_states(arena)
         _check_slots(arena, memory.ready.keys())
         _check_chain(arena)
+        _check_ties(arena)
         _check_eviction(arena)
 
 
@@ -62,6 +63,21 @@ def _check_chain(arena: Arena) -> None:
         assert entry.parent.state is COMMITTED or (entry.parent.state is WRITING and entry.state is WRITING)
 
 
+def _check_ties(arena: Arena) -> None:
+    """A boundary is there as a whole. Pages being written know what they will be tied to, and that is there too."""
+    for entry in arena.index.values():
+        if entry.tie is not None:
+            assert entry in entry.tie.entries
+            assert all(other.tie is entry.tie and other.state is COMMITTED for other in entry.tie.entries)
+    for entry in arena.writing.values():
+        if entry.tie is not None:
+            assert all(other.state is COMMITTED or other.tie is entry.tie for other in entry.tie.entries)
+    assert all(entry.tie is None for entry in arena.retiring)
+    assert all(face.arena in arena.partners for entry in _entries(arena) for face in entry.faces if entry.tie)
+
+
 def _check_eviction(arena: Arena) -> None:
-    """Every page that may go is known to the policy."""
-    assert all(entry.queued for entry in arena.index.values() if entry.evictable)
+    """Every page that may go, with what goes with it, is known to the policies."""
+    for entry in arena.index.values():
+        if entry.evictable:
+            assert all(face.queued for face in entry.faces)

@@ -5,7 +5,7 @@ in `requests.py`, what is stored in the store. No I/O and no clock: `now` is han
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull, NexusError
@@ -18,11 +18,13 @@ from nexuskv.protocol.messages import (
     Refused,
     Request,
     Reserve,
+    ReserveGroup,
     Segment,
     Segments,
 )
 from nexuskv_daemon.core import requests
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
+from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.requests import Answer, Host, Identity
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
@@ -34,7 +36,7 @@ class Parked:
     """A reserve that waits for a segment to be made."""
 
     session: Session
-    request: Reserve
+    request: Reserve | ReserveGroup
 
 
 class Engine:
@@ -43,7 +45,7 @@ class Engine:
     def __init__(self, store: Store, identity: Identity) -> None:
         self._host = Host(store, identity)
         self._parked: list[Parked] = []
-        self._unfinished: dict[int, list[Reservation]] = {}
+        self._unfinished: dict[int, Sequence[Reservation | GroupReservation]] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
         """A connection came; `tenant` follows from the peer's credentials."""
@@ -63,7 +65,7 @@ class Engine:
         else:
             self.abandoned((number,))
 
-    def inherit(self, writing: Mapping[int, list[Reservation]], alive: Collection[int]) -> None:
+    def inherit(self, writing: Mapping[int, Sequence[Reservation]], alive: Collection[int]) -> None:
         """What sessions of an earlier daemon were writing; the clients of those `alive` may still be about it."""
         self._unfinished.update(writing)
         self.abandoned(writing.keys() - set(alive))
@@ -137,7 +139,7 @@ class Engine:
             answer = Answer(Refused(request.id, error.code, str(error), numbers))
         effects = self._memory_effects()
         if answer is None:
-            assert isinstance(request, Reserve)
+            assert isinstance(request, Reserve | ReserveGroup)
             self._parked.append(Parked(session, request))
             return effects
         if session.gone or answer.segments:

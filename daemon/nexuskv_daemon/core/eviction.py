@@ -37,7 +37,7 @@ class LeafLru:
 
     def add(self, entry: Entry) -> None:
         entry.queued = True
-        heapq.heappush(self._heap, (entry.tick, entry))
+        heapq.heappush(self._heap, (entry.used, entry))
 
     def victim(self) -> Entry | None:
         if self.coldest() is None:
@@ -54,8 +54,8 @@ class LeafLru:
                 # It grew a child, got pinned or went; whoever makes it evictable again adds it again.
                 heapq.heappop(heap)
                 entry.queued = False
-            elif entry.tick != tick:
-                heapq.heapreplace(heap, (entry.tick, entry))
+            elif entry.used != tick:
+                heapq.heapreplace(heap, (entry.used, entry))
             else:
                 return tick
         return None

@@ -41,6 +41,10 @@ class Publication(Protocol):
         """These were reserved, and will not come."""
         ...
 
+    def tie(self, entries: list[Entry], word: int) -> None:
+        """Puts on record what ties these, being written or committed, to each other (`ties.py`)."""
+        ...
+
     def retire(self, entries: list[Entry]) -> None:
         """Nobody finds these any more; who pinned them goes on reading."""
         ...

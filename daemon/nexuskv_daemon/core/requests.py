@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
-from nexuskv_daemon.core import lookup
+from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.groups import GroupReservation
+from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
 
+R = TypeVar("R", Reservation, GroupReservation)
 NAMED = 20
 """Descriptors that a refusal names at most."""
 
@@ -104,7 +107,7 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
 
 def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
     arena = session.arena(request.arena)
-    older = session.reservation(request.reservation) if request.reservation else None
+    older = _older(session, request.reservation, Reservation)
     if older is not None and older.arena is not arena:
         raise NotReserved(
             f"reservation {older.number} holds pages of another arena: reserve anew in this one"
@@ -124,6 +127,54 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
     return Answer(
         m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments=segments
     )
+
+
+def _older(session: Session, number: int, kind: type[R]) -> R | None:
+    """The reservation to add to, if any."""
+    older = session.reservation(number) if number else None
+    if older is None or isinstance(older, kind):
+        return older
+    raise NotReserved(f"reservation {number} is of another kind, a group's or a descriptor's: reserve anew")
+
+
+def _reserve_group(host: Host, session: Session, request: m.ReserveGroup, now: float) -> Answer | None:
+    older = _older(session, request.reservation, GroupReservation)
+    parts = _parts(session, request)
+    granted = groups.reserve(host.store, parts, request.boundaries, older, now, session.number)
+    if granted is None:
+        return None
+    reservation = granted.reservation
+    if not reservation.boundaries:
+        return Answer(m.ReservedGroup(request.id, 0, [], granted.positions, granted.handles, granted.busy))
+    session.reservations[reservation.number] = reservation
+    for part in parts:
+        host.store.room.grow_ahead(part.arena, now)
+    handles = [handle for each in granted.handles for handle in each]
+    segments = session.introduce(handles, host.store.memory, writable=True)
+    segments += session.introduce(handles, host.store.memory, writable=False)
+    reply = m.ReservedGroup(
+        request.id,
+        reservation.number,
+        granted.boundaries,
+        granted.positions,
+        granted.handles,
+        granted.busy,
+    )
+    return Answer(reply, segments=segments)
+
+
+def _parts(session: Session, request: m.ReserveGroup) -> list[groups.Part]:
+    arenas = [session.arena(part.arena) for part in request.parts]
+    if len(set(arenas)) < len(arenas):
+        raise BadRequest("two members of the group have one arena: their pages would have the same keys")
+    if sum(len(part.keys) for part in request.parts) > m.MAX_KEYS:
+        raise BadRequest(f"more than {m.MAX_KEYS} keys in one message: reserve fewer boundaries at a time")
+    if any(not part.keys or len(part.keys) % request.boundaries for part in request.parts):
+        raise BadRequest("every member has as many keys for each boundary, and one at least")
+    return [
+        groups.Part(arena, part.keys, part.parent, len(part.keys) // request.boundaries)
+        for arena, part in zip(arenas, request.parts, strict=True)
+    ]
 
 
 def _commit(host: Host, session: Session, request: m.Commit, now: float) -> Answer:
@@ -224,13 +275,11 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     pages = nbytes = retiring = 0
     for arena in _chosen(host, session, request.descriptor_id):
         wanted = request.nbytes - nbytes if request.nbytes else len(arena.index) * arena.slot_bytes
-        if request.everything:
-            gone, left = host.store.evict_everything(arena)
-            retiring += left
-        else:
-            gone = host.store.evict(arena, max(0, wanted))
-        pages += gone
-        nbytes += gone * arena.slot_bytes
+        store = host.store
+        gone = store.evict_everything(arena) if request.everything else store.evict(arena, max(0, wanted))
+        pages += gone.pages
+        nbytes += gone.nbytes
+        retiring += gone.retiring
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
@@ -256,6 +305,7 @@ TABLE: dict[type[m.Request], Action] = {
     m.Measure: _measure,
     m.Pin: _pin,
     m.Reserve: _reserve,
+    m.ReserveGroup: _reserve_group,
     m.Commit: _commit,
     m.Abort: _abort,
     m.Release: _release,

@@ -31,7 +31,9 @@ class Reservation:
 
     def abort(self) -> None:
         """Gives back what is not committed, children first."""
-        self.arena.discard(self._remaining()[::-1])
+        remaining = self._remaining()
+        self.arena.discard(remaining[::-1])
+        self.arena.counters.aborted += len(remaining)
 
     def _remaining(self) -> list[Entry]:
         return [entry for entry in self.entries if entry.state is WRITING]

@@ -1,14 +1,13 @@
 """Rebuilding the store from the shared index, after the daemon that wrote it died.
 
-Owns the translation of index records into entries. What is torn was dropped before; here chains are closed again: a
-page whose predecessor is gone goes too.
+Owns the translation of index records into entries. What is torn was dropped before; here chains are closed again, and
+boundaries of groups made whole: a page goes when its predecessor is gone, or a page that it is tied to.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nexuskv_daemon.core import reclaim
+from nexuskv_daemon.core import reclaim, ties
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, WRITING, Entry, State
 from nexuskv_daemon.core.memory import Memory
@@ -16,20 +15,27 @@ from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.slots import SLOT_BITS
 
 Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int]
-"""Key, parent's key, segment, offset, length, tokens, owner, checksum, tick, bucket, state."""
+"""Key, parent's key, segment, offset, length, tokens, owner or tie, checksum, tick, bucket, state."""
 
 LIVE = 2
 STATES: Mapping[int, State] = {1: WRITING, LIVE: COMMITTED, 3: RETIRING}
 """Of the states of the shared index (`nexuskv.h`, enum nx_state)."""
 
 
+NOBODY = 0
+"""Stands for the writer of a page whose commit was cut short: no session has this number, none writes it any more."""
+
+
 @dataclass(slots=True)
 class Restored:
-    """What was found: the newest tick, pages whose predecessor is gone, and what sessions were writing."""
+    """What was found: the newest tick and tie, pages dropped with what they needed, and what sessions were writing."""
 
     tick: int = 0
+    tie: int = 0
     pages: int = 0
     orphans: int = 0
+    tied: list[tuple[Entry, int]] = field(default_factory=list)
+    """Entries that others go with, and the word on record of each."""
     writing: dict[int, list[Reservation]] = field(default_factory=dict)
     """By session: one reservation for each of its arenas."""
 
@@ -54,8 +60,11 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
     _place(segments, records, restored)
     for number, segment in segments.items():
         segment.arena.pool.restore_segment(number, segment.entries)
-    for arena, heads in _link(segments.values()).items():
-        restored.orphans += _drop(arena, heads)
+    for reservation in restored.writing.pop(NOBODY, ()):
+        reservation.abort()
+    doomed = reclaim.below([*_link(segments.values()), *_tie(restored)])
+    reclaim.retire_all(doomed)
+    restored.orphans = len(doomed)
     for arena in arenas.values():
         for entry in arena.index.values():
             if not entry.children:
@@ -69,7 +78,7 @@ def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored
     for key, parent, number, offset, _, _, owner, _, tick, bucket, state in records:
         segment = segments[number]
         slot = offset // segment.slot_bytes
-        segment.entries[slot] = entry = Entry(key, number << SLOT_BITS | slot, None, tick)
+        segment.entries[slot] = entry = Entry(segment.arena, key, number << SLOT_BITS | slot, None, tick)
         segment.parents[slot] = parent
         entry.bucket = bucket
         if state == LIVE:
@@ -77,6 +86,8 @@ def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored
             segment.arena.index[key] = entry
         else:
             _place_unfinished(segment.arena, entry, state, owner, restored)
+        if owner >= ties.TIED:
+            restored.tied.append((entry, owner))
         restored.tick = max(restored.tick, tick)
 
 
@@ -86,7 +97,7 @@ def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restor
         arena.retiring.add(entry)
         return
     arena.writing[entry.key] = entry
-    theirs = restored.writing.setdefault(owner, [])
+    theirs = restored.writing.setdefault(owner if owner < ties.TIED else NOBODY, [])
     reservation = next((each for each in theirs if each.arena is arena), None)
     if reservation is None:
         reservation = Reservation(0, arena)
@@ -94,31 +105,33 @@ def _place_unfinished(arena: Arena, entry: Entry, state: int, owner: int, restor
     reservation.entries.append(entry)
 
 
-def _link(segments: Iterable[_Segment]) -> dict[Arena, list[Entry]]:
-    """Hangs each page from the one before it. Returns those whose predecessor is gone."""
-    lost: dict[Arena, list[Entry]] = defaultdict(list)
+def _link(segments: Iterable[_Segment]) -> Iterator[Entry]:
+    """Hangs each page from the one before it. Gives those whose predecessor is gone.
+
+    What was being written hangs from nothing: it will never be committed, so it needs no page, and holds none.
+    """
     for segment in segments:
         arena, previous = segment.arena, None
         for entry, key in zip(segment.entries, segment.parents, strict=True):
-            if entry is not None and key and entry.state is not RETIRING:
+            if entry is not None and key and entry.state is COMMITTED:
                 # Most chains lie in slot after slot; to find a page by its key takes longer than all else here.
                 near = previous is not None and previous.key == key and previous.state is COMMITTED
                 parent = previous if near else arena.index.get(key)
-                if parent is None and entry.state is WRITING:
-                    parent = arena.writing.get(key)
                 if parent is None:
-                    lost[arena].append(entry)
+                    yield entry
                 else:
                     entry.parent = parent
                     parent.children += 1
             previous = entry
-    return lost
 
 
-def _drop(arena: Arena, heads: list[Entry]) -> int:
-    """Drops entries without predecessor and all below, as far as nothing is being written there."""
-    evictable = set(reclaim.everything(arena))
-    below = reclaim.below(arena, [entry for entry in heads if entry.state is COMMITTED])
-    doomed = [entry for entry in below if entry in evictable]
-    reclaim.retire_all(arena, doomed)
-    return len(doomed)
+def _tie(restored: Restored) -> Iterator[Entry]:
+    """Ties pages as they were. Gives those of boundaries that were not committed whole, or of which a page is gone."""
+    for number, recorded in ties.by_number(restored.tied).items():
+        restored.tie = max(restored.tie, number)
+        kept, lost = ties.whole(recorded)
+        yield from lost
+        if kept:
+            tie = ties.Tie(number, kept)
+            if any(ties.count_of(word) != len(kept) for _, word in recorded):
+                tie.record()

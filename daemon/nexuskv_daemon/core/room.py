@@ -52,21 +52,26 @@ class Room:
         if len(arena.pool) * 2 < typical and not self.memory.growing(arena):
             self._plan(arena, now)
 
-    def evict(self, arena: Arena, slots: int) -> int:
-        """Evicts up to `slots` pages in the policy's order. Returns how many; readers keep the slots of theirs."""
+    def evict(self, arena: Arena, slots: int) -> list[Entry]:
+        """Evicts `slots` pages in the policy's order, if there are so many, and what must go with them.
+
+        Returns what went, also from other arenas; readers keep the slots of theirs.
+        """
         gone: list[Entry] = []
         held: list[Entry] = []
         pinned = arena.publication.pinned()
-        while len(gone) < slots and (entry := arena.policy.victim()) is not None:
-            if entry.bucket in pinned:
-                held.append(entry)
+        while slots > 0 and (victim := arena.policy.victim()) is not None:
+            unit = victim.together
+            if any(entry.bucket in pinned for entry in unit):
+                held.append(victim)
                 continue
-            arena.detach(entry)
-            gone.append(entry)
+            reclaim.detach_all(unit)
+            gone += unit
+            slots -= sum(entry.arena is arena for entry in unit)
         for entry in held:
             arena.enqueue(entry)
-        arena.settle(gone)
-        return len(gone)
+        reclaim.settle_all(gone)
+        return gone
 
     def shrink(self, arenas: Iterable[Arena]) -> None:
         """Empties segments, the coldest arena's first, until no more than the budget is used."""

@@ -9,6 +9,7 @@ from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor
 from nexuskv.protocol.messages import Segment
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
+from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.slots import SLOT_BITS
@@ -25,7 +26,7 @@ class Session:
     attached: bool = False
     arenas: dict[int, Arena] = field(default_factory=dict)
     hits: dict[int, tuple[Arena, list[Entry]]] = field(default_factory=dict)
-    reservations: dict[int, Reservation] = field(default_factory=dict)
+    reservations: dict[int, Reservation | GroupReservation] = field(default_factory=dict)
     readable: set[int] = field(default_factory=set)
     writable: set[int] = field(default_factory=set)
     gone: list[int] = field(default_factory=list)
@@ -40,7 +41,7 @@ class Session:
                 f"arena {number} is not registered in this session: register the descriptor"
             ) from None
 
-    def reservation(self, number: int) -> Reservation:
+    def reservation(self, number: int) -> Reservation | GroupReservation:
         """A reservation of this session. Raises NotReserved, also for another session's."""
         try:
             return self.reservations[number]
@@ -66,7 +67,7 @@ class Session:
             raise BadRequest(f"hit {hit} is not open in this session: release each hit once") from None
         arena.unpin(entries)
 
-    def end(self) -> list[Reservation]:
+    def end(self) -> list[Reservation | GroupReservation]:
         """Ends all pins. Returns what was being written."""
         for arena, entries in self.hits.values():
             arena.unpin(entries)

@@ -6,19 +6,21 @@ sessions, messages or memory: it deals in keys and handles. `check.py` holds eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nexuskv.contract import Descriptor, differing_fields, usable
 from nexuskv.errors import BadRequest, DescriptorConflict, NexusError, ParentMissing
 from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
-from nexuskv_daemon.core.entries import COMMITTED, Entry
+from nexuskv_daemon.core.entries import COMMITTED, RETIRING, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.room import Room
+from nexuskv_daemon.core.ties import Numbers
 
 MAX_ARENAS = 1024
 """Of one tenant. Descriptors are few; thousands are a loop that makes a new one at every turn."""
@@ -31,6 +33,14 @@ class Plan:
     positions: list[int]
     parents: list[Entry | None]
     busy: int
+
+
+class Evicted(NamedTuple):
+    """What went, in pages and bytes, and how many pages more wait for their last pin."""
+
+    pages: int
+    nbytes: int
+    retiring: int
 
 
 class Store:
@@ -51,8 +61,9 @@ class Store:
         self._policy = policy
         self._publication = publication
         self._publications: dict[str, Publication] = {}
+        self.reservations = Numbers()
+        self.ties = Numbers()
         self._tick = 0
-        self._reservations = 0
 
     def register(self, tenant: str, descriptor: Descriptor) -> Arena:
         """The arena of a descriptor; equal physical contracts share one. Raises DescriptorConflict."""
@@ -92,9 +103,10 @@ class Store:
                 f"this tenant has {MAX_ARENAS} arenas already, and each is kept: use one descriptor for all pages alike"
             )
 
-    def resume(self, tick: int) -> None:
-        """Goes on counting uses after `tick`, the newest one restored."""
+    def resume(self, tick: int, tie: int) -> None:
+        """Goes on counting uses and ties after the newest ones restored."""
         self._tick = max(self._tick, tick)
+        self.ties.last = max(self.ties.last, tie)
 
     def publication(self, tenant: str) -> Publication:
         """Where the entries of `tenant` are made known."""
@@ -125,54 +137,38 @@ class Store:
 
         `owner` is the session that will write them. Raises ArenaFull, ParentMissing, and BadRequest for repeated keys.
         """
-        plan = self._plan(arena, keys, parent, reservation)
-        guards = {entry for entry in plan.parents if entry is not None and entry.state is COMMITTED}
-        self._tick += 1
-        arena.pin(list(guards), self._tick)  # room is not made by evicting what the new pages hang from
+        plan = self.plan(arena, keys, parent, reservation.entries if reservation is not None else ())
+        guards = self.hold(plan.parents)  # room is not made by evicting what the new pages hang from
         try:
-            if len(arena.pool) < len(plan.positions):
-                self._heed_hints()
-            if not self.room.make(arena, len(plan.positions), self.arenas.values(), now):
-                return None
-            entries = self._grant(arena, keys, plan, owner)
+            entries = self.grant(arena, keys, plan, now, owner)
         finally:
-            arena.unpin(guards)
+            self.let_go(guards)
+        if entries is None:
+            return None
         if reservation is None:
-            self._reservations += 1
-            reservation = Reservation(self._reservations, arena)
+            reservation = Reservation(self.reservations.next(), arena)
         reservation.entries += entries
         return reservation, plan
 
-    def evict(self, arena: Arena, nbytes: int) -> int:
-        """Evicts pages of at least `nbytes` in the policy's order, if there are so many. Returns pages."""
-        self._heed_hints()
-        return self.room.evict(arena, -(-nbytes // arena.slot_bytes))
+    def hold(self, entries: Iterable[Entry | None]) -> set[Entry]:
+        """Keeps the committed ones of `entries` from being evicted for want of room, until they are `let_go`."""
+        self._tick += 1
+        held = {entry for entry in entries if entry is not None and entry.state is COMMITTED}
+        for entry in held:
+            entry.arena.pin((entry,), self._tick)
+        return held
 
-    def evict_everything(self, arena: Arena) -> tuple[int, int]:
-        """Evicts every page that has none being written below it. Returns pages gone, and pages left to their pins."""
-        doomed = reclaim.everything(arena)
-        gone = reclaim.retire_all(arena, doomed)
-        return gone, len(doomed) - gone
+    def let_go(self, held: Iterable[Entry]) -> None:
+        """Ends `hold`."""
+        for entry in held:
+            entry.arena.unpin((entry,))
 
-    def owner(self, arena: Arena, key: bytes) -> Arena | None:
-        """Another arena of the same tenant that has `key`."""
-        for other in self.arenas.values():
-            if other is not arena and other.tenant == arena.tenant and key in other.index:
-                return other
-        return None
+    def plan(self, arena: Arena, keys: list[bytes], parent: bytes, own: Collection[Entry]) -> Plan:
+        """What would be written of `keys`; `own` are entries of the reservation that this adds to.
 
-    def _restorable(self, arena: Arena, keys: list[bytes], *, whole: bool) -> tuple[int, list[Entry]]:
-        if arena.chained or whole:
-            run = _leading(arena, keys)
-            return (0, run) if len(run) == len(keys) or not whole else (0, [])
-        entries = [arena.index.get(key) for key in keys]
-        chosen = usable(
-            arena.descriptor.reuse, [entry is not None for entry in entries], arena.descriptor.page_tokens
-        )
-        return chosen.start, [entry for entry in entries[chosen.start : chosen.stop] if entry is not None]
-
-    def _plan(self, arena: Arena, keys: list[bytes], parent: bytes, reservation: Reservation | None) -> Plan:
-        before = self._parent(arena, parent, reservation)
+        Raises ParentMissing, and BadRequest for repeated keys.
+        """
+        before = self._parent(arena, parent, own)
         if keys and arena.index.keys().isdisjoint(keys) and arena.writing.keys().isdisjoint(keys):
             plan = Plan(list(range(len(keys))), [before] + [None] * (len(keys) - 1), 0)
             _refuse_repeats(keys, plan)
@@ -196,7 +192,45 @@ class Store:
         _refuse_repeats(keys, plan)
         return plan
 
-    def _parent(self, arena: Arena, key: bytes, reservation: Reservation | None) -> Entry | None:
+    def grant(
+        self, arena: Arena, keys: list[bytes], plan: Plan, now: float, owner: int
+    ) -> list[Entry] | None:
+        """The planned entries, WRITING; None while a segment is being made. Raises ArenaFull."""
+        if len(arena.pool) < len(plan.positions):
+            self._heed_hints()
+        if not self.room.make(arena, len(plan.positions), self.arenas.values(), now):
+            return None
+        return self._admitted(arena, keys, plan, owner)
+
+    def evict(self, arena: Arena, nbytes: int) -> Evicted:
+        """Evicts pages of at least `nbytes` in the policy's order, if there are so many, and what goes with them."""
+        self._heed_hints()
+        return _evicted(self.room.evict(arena, -(-nbytes // arena.slot_bytes)))
+
+    def evict_everything(self, arena: Arena) -> Evicted:
+        """Evicts every page that no page being written needs, pinned ones too, and what goes with them."""
+        doomed = reclaim.everything(arena)
+        reclaim.retire_all(doomed)
+        return _evicted(doomed)
+
+    def owner(self, arena: Arena, key: bytes) -> Arena | None:
+        """Another arena of the same tenant that has `key`."""
+        for other in self.arenas.values():
+            if other is not arena and other.tenant == arena.tenant and key in other.index:
+                return other
+        return None
+
+    def _restorable(self, arena: Arena, keys: list[bytes], *, whole: bool) -> tuple[int, list[Entry]]:
+        if arena.chained or whole:
+            run = _leading(arena, keys)
+            return (0, run) if len(run) == len(keys) or not whole else (0, [])
+        entries = [arena.index.get(key) for key in keys]
+        chosen = usable(
+            arena.descriptor.reuse, [entry is not None for entry in entries], arena.descriptor.page_tokens
+        )
+        return chosen.start, [entry for entry in entries[chosen.start : chosen.stop] if entry is not None]
+
+    def _parent(self, arena: Arena, key: bytes, own: Collection[Entry]) -> Entry | None:
         if not key or not arena.chained:
             return None
         entry = arena.index.get(key) or arena.writing.get(key)
@@ -204,13 +238,13 @@ class Store:
             raise ParentMissing(
                 "the page before the first key is not resident: match or reserve the chain from its root"
             )
-        if entry.state is not COMMITTED and (reservation is None or entry not in reservation.entries):
+        if entry.state is not COMMITTED and entry not in own:
             raise ParentMissing(
                 "the page before the first key is still being written by another reservation: try again later"
             )
         return entry
 
-    def _grant(self, arena: Arena, keys: list[bytes], plan: Plan, owner: int) -> list[Entry]:
+    def _admitted(self, arena: Arena, keys: list[bytes], plan: Plan, owner: int) -> list[Entry]:
         """Makes the WRITING entries; evicts when the shared index is full though slots are free."""
         entries = self._fresh(arena, keys, plan)
         try:
@@ -232,7 +266,7 @@ class Store:
             plan.positions, plan.parents, arena.pool.take(len(plan.positions)), strict=True
         ):
             parent = entries[-1] if arena.chained and position == last + 1 else resident
-            entries.append(Entry(keys[position], handle, parent, self._tick))
+            entries.append(Entry(arena, keys[position], handle, parent, self._tick))
             last = position
         return entries
 
@@ -244,6 +278,11 @@ class Store:
                 entry = self.memory.ready[segment].arena.index.get(key)
                 if entry is not None:
                     entry.tick = self._tick
+
+
+def _evicted(entries: list[Entry]) -> Evicted:
+    gone = [entry for entry in entries if entry.state is not RETIRING]
+    return Evicted(len(gone), sum(entry.arena.slot_bytes for entry in gone), len(entries) - len(gone))
 
 
 def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:

@@ -70,10 +70,10 @@ static uint64_t nx_segment_seal(const nx_segment_row *row) {
   return nx_seal(hash, row->digest, sizeof row->digest);
 }
 
-/* Over everything of an entry but its state. */
+/* Over everything of an entry but its state and `owner`. */
 static uint64_t nx_entry_seal(uint64_t incarnation, const nx_hot *hot, const nx_cold *cold) {
   uint64_t hash = nx_seal(incarnation, hot->key, sizeof *hot - offsetof(nx_hot, key));
-  return nx_seal(hash, cold, offsetof(nx_cold, seal));
+  return nx_seal(hash, cold, offsetof(nx_cold, owner));
 }
 
 static inline uint64_t nx_touch_words(uint64_t bucket_count) { return (bucket_count + 63) / 64; }

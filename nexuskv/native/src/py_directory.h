@@ -74,11 +74,26 @@ static PyObject *py_header_moved(py_writer *self, void *closure) {
 #define PY_HEADER(name, read, field, doc) \
   { name, (getter)(read), NULL, doc, (void *)offsetof(nx_index_header, field) }
 
+static PyObject *py_writer_tie(py_writer *self, PyObject *args) {
+  PyObject *source, *fast;
+  unsigned long long word;
+  if (!PyArg_ParseTuple(args, "OK", &source, &word)) return NULL;
+  if ((fast = PySequence_Fast(source, "buckets must be a list")) == NULL) return NULL;
+  uint32_t *buckets = py_buckets(fast);
+  PyObject *result = NULL;
+  if (buckets != NULL)
+    result = PyLong_FromLongLong(nx_tie(self->writer, buckets, word, (size_t)PySequence_Fast_GET_SIZE(fast)));
+  PyMem_Free(buckets);
+  Py_DECREF(fast);
+  return result;
+}
+
 static PyMethodDef py_writer_methods[] = {
     PY_METHOD("reserve", py_writer_reserve, METH_O, "Writes entries as WRITING; a bucket or a code < 0 each."),
     PY_METHOD("publish", py_writer_publish, METH_O, "Reserve and commit in one."),
     PY_METHOD("commit", py_writer_commit, METH_VARARGS, "WRITING -> LIVE; how many."),
     PY_METHOD("abort", py_writer_abort, METH_O, "WRITING -> gone; how many."),
+    PY_METHOD("tie", py_writer_tie, METH_VARARGS, "Stores a word as `owner` of WRITING and LIVE ones; how many."),
     PY_METHOD("retire", py_writer_retire, METH_O, "LIVE -> RETIRING; how many."),
     PY_METHOD("reclaim", py_writer_reclaim, METH_VARARGS, "Frees the retiring buckets that nobody pins; which."),
     PY_METHOD("find", py_writer_find, METH_O, "Bucket of a LIVE or WRITING key, or None."),

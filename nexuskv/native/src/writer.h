@@ -107,7 +107,7 @@ static void nx_fill(nx_writer *writer, uint64_t bucket, const nx_record *record)
   memcpy(cold->parent, record->parent, sizeof cold->parent);
   if (cold->tick == 0) cold->tick = table->header->tick + 1;
   if (cold->tick > table->header->tick) NX_STORE(&table->header->tick, cold->tick);
-  cold->seal = nx_entry_seal(incarnation, hot, cold);
+  NX_STORE_RELEASE(&cold->seal, nx_entry_seal(incarnation, hot, cold)); /* after `owner`, which it does not cover */
   nx_hop_bit(table, bucket, &home, &bit);
   NX_STORE(&table->hot[home].hops, table->hot[home].hops | bit); /* before P4: who sees LIVE finds it */
 }
@@ -170,6 +170,16 @@ int64_t nx_commit(nx_writer *writer, const uint32_t *buckets, const uint64_t *ch
     }
     nx_turn(table, buckets[i], NX_LIVE); /* P4 */
     nx_tally(table, 0, 1);
+    done++;
+  }
+  return done;
+}
+
+int64_t nx_tie(nx_writer *writer, const uint32_t *buckets, uint64_t word, size_t n) {
+  int64_t done = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (!nx_is(&writer->table, buckets[i], NX_WRITING) && !nx_is(&writer->table, buckets[i], NX_LIVE)) continue;
+    NX_STORE_RELEASE(&writer->table.cold[buckets[i]].owner, word); /* in the order given, should we die here */
     done++;
   }
   return done;

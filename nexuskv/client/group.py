@@ -1,0 +1,154 @@
+"""A group: several descriptors of one model whose pages restore a prefix together.
+
+Owns the members' caches and where boundaries lie. Which pages a boundary needs is the contract's affair
+(`contract/groups.py`), that it comes and goes as a whole the daemon's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import floordiv
+
+from nexuskv import contract
+from nexuskv.client.asked import AskedWay
+from nexuskv.client.cache import Cache, PageStatus, no_key, way_to
+from nexuskv.client.group_match import AskedGroupWay, GroupHit, GroupKeys, SharedGroupWay
+from nexuskv.client.group_reservation import GroupReservation
+from nexuskv.client.keeper import SessionKeeper
+from nexuskv.client.session import Session
+from nexuskv.client.shared import SharedWay
+from nexuskv.contract.groups import boundary_tokens, members
+from nexuskv.errors import BadRequest, Disconnected
+from nexuskv.native import Moved
+from nexuskv.protocol import messages as m
+
+
+class Group:
+    """Boundaries of one group, model and salt. `tokens` lie between two; `caches` are those of its members.
+
+    The members' pages are those that their caches have: an engine that needs one member alone opens its cache.
+    """
+
+    def __init__(
+        self, keeper: SessionKeeper, descriptors: Sequence[contract.Descriptor], model: str, salt: str
+    ) -> None:
+        self.tokens = boundary_tokens(descriptors)
+        self._members = members(descriptors)
+        self._pages = [member.pages for member in self._members]
+        self._own = sum(len(member.own(1)) for member in self._members)
+        self._refuse_unwieldy(descriptors)
+        self._keeper = keeper
+        self.caches = tuple(Cache(keeper, descriptor, model, salt) for descriptor in descriptors)
+        self._way = keeper.use(self._ways)
+
+    def keys(self, token_ids: contract.TokenIds) -> list[list[bytes]]:
+        """Of each member the page keys of a token sequence, as far as whole boundaries go."""
+        found = [cache.keys(token_ids) for cache in self.caches]
+        boundaries = self._boundaries(found)
+        return [own[: boundaries * each.pages] for own, each in zip(found, self._members, strict=True)]
+
+    def match(self, keys: GroupKeys) -> GroupHit:
+        """Pins the longest boundary at which every member satisfies its reuse rule; may be empty.
+
+        Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
+        dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
+        """
+        limit = self._boundaries(keys)
+        way = self._way
+        try:
+            found = (way if way.session.alive else self._choose()).match(keys, limit)
+        except Moved:  # this daemon's successor started afresh
+            way.session.close()
+            found = self._choose().match(keys, limit)
+        except Disconnected:  # it was asked, and is gone or was restarted
+            found = self._choose().match(keys, limit)
+        except ValueError as error:
+            raise no_key(error) from error
+        return GroupHit(found[0], found[0] * self.tokens, found[1])
+
+    def lookup(self, keys: GroupKeys) -> int:
+        """The boundary that `match` would find now, counted from the start. Pins and refreshes nothing."""
+        limit = self._boundaries(keys)
+        way = self._choose()
+        try:
+            return way.boundary(keys, limit)
+        except Moved:
+            way.session.close()
+        except Disconnected:
+            pass
+        except ValueError as error:
+            raise no_key(error) from error
+        return self._choose().boundary(keys, limit)
+
+    def status(self, keys: GroupKeys) -> list[PageStatus]:
+        """Of each boundary whether the pages that belong to it are present, and if not, of which member and why.
+
+        Pins and refreshes nothing. Raises Disconnected.
+        """
+        boundaries = self._boundaries(keys)
+        pages = [cache.status(own) for cache, own in zip(self.caches, keys, strict=True)]
+        return [self._status(pages, number) for number in range(1, boundaries + 1)]
+
+    def reserve(self, keys: GroupKeys) -> GroupReservation:
+        """Slots for the absent pages of all boundaries, all of them or none; use it in a `with`.
+
+        From the first boundary on of which somebody else is writing a page, nothing is granted. Raises ArenaFull.
+        """
+        boundaries = self._boundaries(keys)
+        return self._keeper.use(lambda session: self._reserve(session, keys, boundaries))
+
+    def _reserve(self, session: Session, keys: GroupKeys, boundaries: int) -> GroupReservation:
+        reservation = GroupReservation(session, self._members)
+        arenas = [session.arena(cache.descriptor) for cache in self.caches]
+        step = m.MAX_KEYS // self._own
+        try:
+            for first in range(0, boundaries, step):
+                if not reservation.extend(arenas, keys, first, min(first + step, boundaries)):
+                    break
+        except BaseException:
+            reservation.abort()
+            raise
+        return reservation
+
+    def _status(self, pages: Sequence[Sequence[PageStatus]], number: int) -> PageStatus:
+        worst = PageStatus("present", "")
+        for cache, member, own in zip(self.caches, self._members, pages, strict=True):
+            for page in member.own(number):
+                if own[page].state == "absent":
+                    return PageStatus("absent", f"{cache.descriptor.descriptor_id}: {own[page].reason}")
+                if own[page].state == "being_written":
+                    worst = PageStatus(
+                        "being_written", f"{cache.descriptor.descriptor_id}: {own[page].reason}"
+                    )
+        return worst
+
+    def _boundaries(self, keys: GroupKeys) -> int:
+        """How many whole boundaries the keys of all members reach."""
+        if len(keys) != len(self._members):
+            raise BadRequest(
+                f"keys of {len(keys)} members for a group of {len(self._members)}: use group.keys()"
+            )
+        return min(map(floordiv, map(len, keys), self._pages))
+
+    def _refuse_unwieldy(self, descriptors: Sequence[contract.Descriptor]) -> None:
+        if len(descriptors) > m.MAX_MEMBERS:
+            raise BadRequest(f"a group of {len(descriptors)} descriptors: {m.MAX_MEMBERS} are the most")
+        if self._own > m.MAX_KEYS:
+            raise BadRequest(
+                f"a boundary lies every {self.tokens} tokens and has {self._own} pages, {m.MAX_KEYS} are the most: "
+                "choose page_tokens whose least common multiple is smaller"
+            )
+
+    def _ways(self, session: Session) -> SharedGroupWay | AskedGroupWay:
+        ways = [way_to(session, cache.descriptor) for cache in self.caches]
+        shared = [way for way in ways if isinstance(way, SharedWay)]
+        if shared:
+            return SharedGroupWay(shared, self._members)
+        return AskedGroupWay([way for way in ways if isinstance(way, AskedWay)], self._members)
+
+    def _choose(self) -> SharedGroupWay | AskedGroupWay:
+        """The way through the session to read with."""
+        session = self._keeper.reading
+        if session is not self._way.session:
+            self._way = self._ways(session)
+        return self._way
