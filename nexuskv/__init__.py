@@ -3,11 +3,26 @@
 Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
 """
 
-from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
+from nexuskv.client import (
+    Append,
+    Branch,
+    BranchInfo,
+    Cache,
+    Client,
+    Handle,
+    Hit,
+    PageStatus,
+    Reservation,
+    WritablePage,
+    connect,
+    drop_all,
+)
 from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
 from nexuskv.errors import (
     ArenaFull,
     BadRequest,
+    BranchMoved,
+    Busy,
     Closed,
     DeadlineExceeded,
     DescriptorConflict,
@@ -20,6 +35,7 @@ from nexuskv.errors import (
     ParentMissing,
     RemoteError,
     StartupError,
+    UnknownBranch,
     UnknownDescriptor,
     VersionMismatch,
 )
@@ -27,8 +43,13 @@ from nexuskv.native import Moved, PinsFull, get_include, get_source
 
 __all__ = [
     "PRESETS",
+    "Append",
     "ArenaFull",
     "BadRequest",
+    "Branch",
+    "BranchInfo",
+    "BranchMoved",
+    "Busy",
     "Cache",
     "Client",
     "Closed",
@@ -50,10 +71,12 @@ __all__ = [
     "RemoteError",
     "Reservation",
     "StartupError",
+    "UnknownBranch",
     "UnknownDescriptor",
     "VersionMismatch",
     "WritablePage",
     "connect",
+    "drop_all",
     "get_include",
     "get_source",
     "mamba2",

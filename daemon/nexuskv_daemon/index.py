@@ -94,6 +94,9 @@ class TenantIndex:
     def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
 
+    def revive(self, entries: list[Entry]) -> None:
+        _all(self.writer.revive([entry.bucket for entry in entries]), entries)
+
     def pinned(self) -> set[int]:
         return {bucket for array in self._arrays() for bucket in array.buckets()}
 
@@ -278,7 +281,7 @@ def give_up(namespace: Namespace, number: int) -> None:
 def _record(arena: Arena, entry: Entry, owner: int) -> Record:
     parent = entry.parent.key if entry.parent is not None else b""
     offset = slot_of(entry.handle) * arena.slot_bytes
-    tokens = arena.descriptor.page_tokens
+    tokens = arena.partial.get(entry.key, arena.descriptor.page_tokens)
     return entry.key, parent, segment_of(entry.handle), offset, arena.page_bytes, tokens, owner, 0, 0
 
 

@@ -27,6 +27,7 @@ class AskedPins:
         self._tokens = descriptor.page_tokens
         self._hits: list[int] = []
         self._handles: list[int] = []
+        self._lacking = 0
         self.closed = False
 
     def add(self, granted: m.Pinned) -> None:
@@ -34,6 +35,7 @@ class AskedPins:
         if granted.hit:
             self._hits.append(granted.hit)
             self._handles += granted.handles
+            self._lacking = granted.lacking
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -42,7 +44,8 @@ class AskedPins:
         """Segment, offset, length and tokens of one page. Raises IndexError; Closed after `release`."""
         if self.closed:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
-        return *self._extent(self._handles[index]), self._tokens
+        lacking = self._lacking if index == len(self._handles) - 1 else 0
+        return *self._extent(self._handles[index]), self._tokens - lacking
 
     def extents(self) -> list[Extent]:
         """Segment, offset and length of each page."""

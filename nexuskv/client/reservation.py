@@ -53,6 +53,18 @@ class WritablePage:
         self._reservation.check(self._place)
         return self._segment.page(self._slot)
 
+    @property
+    def tokens(self) -> range:
+        """Positions of the tokens to be written, counted from the first key that was asked for, or in the branch."""
+        return self._reservation.span(self.position)
+
+    @property
+    def rows(self) -> slice:
+        """Where these tokens are on the page's axis of tokens."""
+        tokens = self.tokens
+        start = tokens.start % self._reservation.page_tokens
+        return slice(start, start + len(tokens))
+
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
         self._reservation.commit_page(self._place)
@@ -79,15 +91,17 @@ class Reservation:
         granted = self._session.call(request, m.Reserved)
         self._number = granted.reservation
         self.busy += granted.busy
-        segments = self._session.writable[arena]
-        for position, handle in zip(granted.positions, granted.handles, strict=True):
-            segment = segments[handle >> SLOT_BITS]
-            self._pages.append(
-                WritablePage(
-                    self, len(self._pages), keys[position], offset + position, segment, handle & SLOT_MASK
-                )
-            )
+        self._take(arena, keys, granted.positions, granted.handles, offset)
         return not granted.busy
+
+    def _take(
+        self, arena: int, keys: list[bytes], positions: list[int], handles: list[int], offset: int
+    ) -> None:
+        segments = self._session.writable[arena]
+        for position, handle in zip(positions, handles, strict=True):
+            segment, slot = segments[handle >> SLOT_BITS], handle & SLOT_MASK
+            page = WritablePage(self, len(self._pages), keys[position], offset + position, segment, slot)
+            self._pages.append(page)
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -97,6 +111,15 @@ class Reservation:
 
     def __getitem__(self, index: int) -> WritablePage:
         return self._pages[index]
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a full page."""
+        return self._descriptor.page_tokens
+
+    def span(self, position: int) -> range:
+        """Positions of the tokens to be written into the page at `position`."""
+        return range(position * self.page_tokens, (position + 1) * self.page_tokens)
 
     def check(self, place: int) -> None:
         """Raises Closed when the page at `place` must not be written any more."""
@@ -120,7 +143,7 @@ class Reservation:
             return
         self._session.check()
         self._end()
-        if not self._pages:
+        if not self._number:
             return
         if not wait:
             self._session.tell(m.Commit(0, self._number, [], rest=True))
@@ -135,7 +158,7 @@ class Reservation:
         if not self._open:
             return
         self._end()
-        if self._pages and self._session.alive:
+        if self._number and self._session.alive:
             with contextlib.suppress(Disconnected):
                 self._session.call(m.Abort(self._session.number(), self._number), m.Done)
 
@@ -155,6 +178,6 @@ class Reservation:
             self.abort()
 
     def __del__(self) -> None:
-        if self._open and self._pages and self._session.alive:
+        if self._open and self._number and self._session.alive:
             self._session.orphan(m.Abort(0, self._number))
             warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 2, self)

@@ -31,8 +31,10 @@ from nexuskv.errors import (
 from nexuskv.ipc import seqpacket
 from nexuskv.ipc.mapping import MappedSegment
 from nexuskv.native import LayoutError, Reader
+from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Notice, Reply, Request
 
 R = TypeVar("R", bound=m.Message)
 _ERRORS: dict[str, type[NexusError]] = {
@@ -63,7 +65,7 @@ class Session:
         self._attaching = threading.Lock()
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
-        self._orphans: deque[m.Request] = deque()
+        self._orphans: deque[Request] = deque()
         self._layouts: dict[int, contract.PageLayout] = {}
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.readable: dict[int, dict[int, MappedSegment]] = defaultdict(dict)
@@ -118,7 +120,7 @@ class Session:
         if missing:
             self.call(m.Map(self.number(), missing), m.Done)
 
-    def call(self, request: m.Request, expected: type[R]) -> R:
+    def call(self, request: Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
         data = codec.encode(request)
         with self._lock:
@@ -132,14 +134,14 @@ class Session:
             raise _error(reply)
         raise RemoteError(f"the daemon answered {type(request).__name__} with {type(reply).__name__}")
 
-    def tell(self, request: m.Request) -> None:
+    def tell(self, request: Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
         try:
             self._sock.send(codec.encode(request))
         except OSError as error:
             raise self._lost(error) from error
 
-    def orphan(self, request: m.Request) -> None:
+    def orphan(self, request: Request) -> None:
         """Leaves a request to be sent before the next one: for what can wait, also from inside `call` itself."""
         self._orphans.append(request)
 
@@ -184,7 +186,7 @@ class Session:
             if not isinstance(message, m.Segments | m.Dropped):
                 self._late(message)
 
-    def _receive(self) -> m.Reply | m.Notice:
+    def _receive(self) -> Reply | Notice:
         """The next message, its descriptors mapped."""
         try:
             data, descriptors = self._receiver.with_descriptors(self._sock)
@@ -248,8 +250,13 @@ class Session:
         """A reply to a call that gave up waiting: what it grants is given back."""
         if isinstance(message, m.Pinned) and message.hit:
             self._orphans.append(m.Release(0, [message.hit]))
-        elif isinstance(message, m.Reserved) and message.reservation:
+        elif (isinstance(message, m.Reserved) and message.reservation) or isinstance(message, b.Appending):
             self._orphans.append(m.Abort(0, message.reservation))
+        elif isinstance(message, b.Branched):
+            self._orphans.append(b.DropBranches(0, [message.row.branch]))
+        elif isinstance(message, b.Forked):
+            children = list(range(message.first, message.first + message.count))
+            self._orphans.append(b.DropBranches(0, children))
         elif isinstance(message, m.Refused) and not message.id:
             raise _error(message)
 
@@ -269,9 +276,9 @@ def _all_there(descriptors: list[int], expected: int) -> None:
         raise LocalError("this process has no file descriptor left: close some, or raise its RLIMIT_NOFILE")
 
 
-def _decode(data: memoryview) -> m.Reply | m.Notice:
+def _decode(data: memoryview) -> Reply | Notice:
     try:
-        message: m.Reply | m.Notice = codec.decode_reply(data)
+        message: Reply | Notice = codec.decode_reply(data)
     except msgspec.DecodeError as error:
         raise RemoteError(
             f"the daemon sent what is no message of protocol {m.PROTOCOL_VERSION}: {error}"

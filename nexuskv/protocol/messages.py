@@ -141,24 +141,6 @@ class Drain(Message, frozen=True, tag="drain"):
     """Stops the daemon and leaves its objects in place for the next one. For its operator."""
 
 
-Request = (
-    Hello
-    | Register
-    | Attach
-    | Map
-    | Lookup
-    | Measure
-    | Pin
-    | Release
-    | Reserve
-    | Commit
-    | Abort
-    | GetStats
-    | Evict
-    | Drain
-)
-
-
 class Segment(msgspec.Struct, array_like=True, frozen=True):
     """One segment of `Segments`; `slots * slot_bytes` is what may be mapped of it."""
 
@@ -210,11 +192,15 @@ class Measured(Message, frozen=True, tag="measured"):
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
-    """Answers `Pin`: handles of `keys[start:start + len(handles)]`; hit 0 means that nothing was pinned."""
+    """Answers `Pin`: handles of `keys[start:start + len(handles)]`; hit 0 means that nothing was pinned.
+
+    The last page may be the tip of a branch, and lack that many tokens to be full.
+    """
 
     hit: int
     start: int
     handles: list[int]
+    lacking: int = 0
 
 
 class Reserved(Message, frozen=True, tag="reserved"):
@@ -256,6 +242,11 @@ class ArenaStats(msgspec.Struct, frozen=True):
     committed: int
     aborted: int
     evicted: int
+    branches: int
+    """That somebody holds or that are published, and have a page; `branch_tips` are the pages that they end at."""
+    branch_tips: int
+    copied: int
+    """Partly filled pages that an append had to copy."""
 
 
 class TenantStats(msgspec.Struct, frozen=True):
@@ -321,20 +312,3 @@ class Dropped(Message, frozen=True, tag="dropped"):
     """Comes unasked: these segments are gone from the daemon; the client unmaps them."""
 
     segments: list[int]
-
-
-Reply = (
-    Welcome
-    | Registered
-    | Attached
-    | Found
-    | Measured
-    | Pinned
-    | Reserved
-    | Committed
-    | Done
-    | Stats
-    | Evicted
-    | Refused
-)
-Notice = Segments | Dropped

@@ -44,10 +44,10 @@ def below(arena: Arena, heads: list[Entry]) -> list[Entry]:
 
 
 def everything(arena: Arena) -> list[Entry]:
-    """Every committed entry but those that have a page being written below them."""
+    """Every committed entry but those that a page being written, or a branch, needs."""
     kept: set[Entry] = set()
-    for writing in arena.writing.values():
-        entry = writing.parent
+    for last in (*(writing.parent for writing in arena.writing.values()), *arena.held):
+        entry: Entry | None = last
         while entry is not None and entry not in kept:
             kept.add(entry)
             entry = entry.parent

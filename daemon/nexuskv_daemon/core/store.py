@@ -15,6 +15,7 @@ from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
+from nexuskv_daemon.core.lineage import Lineage
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.reservation import Reservation
@@ -42,10 +43,12 @@ class Store:
         segment_bytes: int,
         publication: Callable[[str], Publication],
         policy: Callable[[], EvictionPolicy] = LeafLru,
+        branches: Lineage | None = None,
     ) -> None:
         self.memory = Memory(budget, segment_bytes)
         self.room = Room(self.memory)
         self.arenas: dict[int, Arena] = {}
+        self.branches = branches or Lineage()
         self._by_contract: dict[tuple[str, bytes], Arena] = {}
         self._by_id: dict[tuple[str, str], Descriptor] = {}
         self._policy = policy
@@ -130,18 +133,31 @@ class Store:
         self._tick += 1
         arena.pin(list(guards), self._tick)  # room is not made by evicting what the new pages hang from
         try:
-            if len(arena.pool) < len(plan.positions):
-                self._heed_hints()
-            if not self.room.make(arena, len(plan.positions), self.arenas.values(), now):
+            if not self.make_room(arena, len(plan.positions), now):
                 return None
             entries = self._grant(arena, keys, plan, owner)
         finally:
             arena.unpin(guards)
         if reservation is None:
-            self._reservations += 1
-            reservation = Reservation(self._reservations, arena)
+            reservation = Reservation(self.next_reservation(), arena)
         reservation.entries += entries
         return reservation, plan
+
+    def make_room(self, arena: Arena, need: int, now: float) -> bool:
+        """Whether `need` slots are free now; if not, a segment is being made. Raises ArenaFull."""
+        if len(arena.pool) < need:
+            self._heed_hints()
+        return self.room.make(arena, need, self.arenas.values(), now)
+
+    def touch(self) -> int:
+        """The tick of what is used just now."""
+        self._tick += 1
+        return self._tick
+
+    def next_reservation(self) -> int:
+        """A number for a reservation."""
+        self._reservations += 1
+        return self._reservations
 
     def evict(self, arena: Arena, nbytes: int) -> int:
         """Evicts pages of at least `nbytes` in the policy's order, if there are so many. Returns pages."""
@@ -149,7 +165,7 @@ class Store:
         return self.room.evict(arena, -(-nbytes // arena.slot_bytes))
 
     def evict_everything(self, arena: Arena) -> tuple[int, int]:
-        """Evicts every page that has none being written below it. Returns pages gone, and pages left to their pins."""
+        """Evicts what no branch and no page being written needs. Returns pages gone, and pages left to their pins."""
         doomed = reclaim.everything(arena)
         gone = reclaim.retire_all(arena, doomed)
         return gone, len(doomed) - gone
@@ -180,12 +196,13 @@ class Store:
             if entry is not None:
                 entry.tick = touched
                 before = entry
-            elif key in arena.writing:
+            elif key in arena.writing or key in arena.vacated:
                 plan.busy += 1
                 if arena.chained:  # nothing is granted below a page that another session may still abort
                     plan.busy = len(keys) - position
                     break
             else:
+                _refuse_below_partial(arena, before)
                 plan.positions.append(position)
                 plan.parents.append(before if arena.chained else None)
                 before = None
@@ -249,6 +266,13 @@ def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
             break
         run.append(entry)
     return run
+
+
+def _refuse_below_partial(arena: Arena, parent: Entry | None) -> None:
+    if parent is not None and parent.key in arena.partial:
+        raise BadRequest(
+            "the page before is only partly filled, so nothing can hang from it: append to the branch it is of"
+        )
 
 
 def _refuse_repeats(keys: list[bytes], plan: Plan) -> None:
