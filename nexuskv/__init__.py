@@ -4,6 +4,9 @@ Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2
 """
 
 from nexuskv.client import (
+    Append,
+    Branch,
+    BranchInfo,
     Cache,
     Client,
     Group,
@@ -17,11 +20,14 @@ from nexuskv.client import (
     ReservedPage,
     WritablePage,
     connect,
+    drop_all,
 )
 from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
 from nexuskv.errors import (
     ArenaFull,
     BadRequest,
+    BranchMoved,
+    Busy,
     Closed,
     CostUnknown,
     DeadlineExceeded,
@@ -37,6 +43,7 @@ from nexuskv.errors import (
     RemoteError,
     StartupError,
     StorageError,
+    UnknownBranch,
     UnknownDescriptor,
     VersionMismatch,
 )
@@ -44,8 +51,13 @@ from nexuskv.native import Moved, PinsFull, get_include, get_source
 
 __all__ = [
     "PRESETS",
+    "Append",
     "ArenaFull",
     "BadRequest",
+    "Branch",
+    "BranchInfo",
+    "BranchMoved",
+    "Busy",
     "Cache",
     "Client",
     "Closed",
@@ -75,10 +87,12 @@ __all__ = [
     "ReservedPage",
     "StartupError",
     "StorageError",
+    "UnknownBranch",
     "UnknownDescriptor",
     "VersionMismatch",
     "WritablePage",
     "connect",
+    "drop_all",
     "get_include",
     "get_source",
     "mamba2",

@@ -76,6 +76,24 @@ class BadRequest(LocalError):
     code = "bad_request"
 
 
+class UnknownBranch(LocalError):
+    """A branch that is not there (any more), is another tenant's, or is not held by this session."""
+
+    code = "unknown_branch"
+
+
+class BranchMoved(NexusError):
+    """Somebody else appended to the branch since this process looked: refresh it, then append anew."""
+
+    code = "branch_moved"
+
+
+class Busy(NexusError):
+    """Somebody is at it just now, perhaps this process itself: the same call succeeds when they are done."""
+
+    code = "busy"
+
+
 class Closed(LocalError):
     """Use of a client, hit or reservation after it was closed."""
 

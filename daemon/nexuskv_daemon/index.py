@@ -97,6 +97,9 @@ class TenantIndex:
     def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
 
+    def revive(self, entries: list[Entry]) -> None:
+        _all(self.writer.revive([entry.bucket for entry in entries]), entries)
+
     def pinned(self) -> set[int]:
         return {bucket for array in self._arrays() for bucket in array.buckets()}
 
@@ -296,6 +299,7 @@ def give_up(namespace: Namespace, number: int) -> None:
 def _records(arena: Arena, entries: list[Entry], owner: int) -> list[Record]:
     """One expression, because it runs for every page that is written."""
     slot_bytes, page_bytes, tokens = arena.slot_bytes, arena.page_bytes, arena.descriptor.page_tokens
+    partial = arena.partial
     return [
         (
             entry.key,
@@ -303,7 +307,7 @@ def _records(arena: Arena, entries: list[Entry], owner: int) -> list[Record]:
             entry.handle >> SLOT_BITS,
             (entry.handle & SLOT_MASK) * slot_bytes,
             page_bytes,
-            tokens,
+            partial.get(entry.key, tokens) if partial else tokens,
             owner,
             0,
             0,

@@ -19,17 +19,19 @@ from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
 from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused
 from nexuskv.quantity import format_size
-from nexuskv_daemon import config, journal, limits, notify, recovery
+from nexuskv_daemon import config, limits, notify, recovery
 from nexuskv_daemon.arenas import DATA, SegmentObject, SegmentObjects
+from nexuskv_daemon.branch_log import BranchLogFile
 from nexuskv_daemon.config import Config
 from nexuskv_daemon.core.engine import Engine
+from nexuskv_daemon.core.lineage import Lineage
 from nexuskv_daemon.core.requests import Identity
 from nexuskv_daemon.core.store import Store
 from nexuskv_daemon.index import Era
 from nexuskv_daemon.instance import InstanceLock
-from nexuskv_daemon.journal import Journal
 from nexuskv_daemon.listener import Listener, listen
 from nexuskv_daemon.publications import Publications
+from nexuskv_daemon.recovery import Known
 from nexuskv_daemon.server import Server, Shells
 from nexuskv_daemon.shm import Namespace
 from nexuskv_daemon.worker import Worker
@@ -88,26 +90,28 @@ def serve(chosen: Config) -> None:
         _run(server, chosen, budget)
 
 
-def _known(chosen: Config) -> Journal | None:
+def _known(chosen: Config) -> Known | None:
     """What an earlier daemon of this instance left to take over; anything else of it is removed."""
     namespace = Namespace(chosen.instance)
-    known = None if chosen.fresh else journal.read(namespace.journal)
+    known = None if chosen.fresh else recovery.known(namespace)
     if known is None:
         recovery.discard(namespace)
     return known
 
 
 def _assemble(
-    chosen: Config, budget: int, known: Journal | None, listener: Listener, stack: contextlib.ExitStack
+    chosen: Config, budget: int, known: Known | None, listener: Listener, stack: contextlib.ExitStack
 ) -> Server:
     namespace = Namespace(chosen.instance)
     identity = _identity(chosen)
     objects = SegmentObjects(namespace)
     worker = Worker(objects)
-    publications = Publications(
-        namespace, Era(chosen.instance, identity.boot_epoch), chosen.sizes(budget), known
-    )
-    store = Store(budget, chosen.segment_size(budget), publications)
+    noted = known.journal if known is not None else None
+    era = Era(chosen.instance, identity.boot_epoch)
+    publications = Publications(namespace, era, chosen.sizes(budget), noted)
+    branches = BranchLogFile(namespace.branches, known.branches if known is not None else [])
+    lineage = Lineage(identity.boot_epoch, branches)
+    store = Store(budget, chosen.segment_size(budget), publications, branches=lineage)
     engine = Engine(store, identity)
     first_session = 1
     if known is not None:
@@ -117,6 +121,7 @@ def _assemble(
         log.info("took over %d pages", restored.pages)
     shells = Shells(objects, publications, worker, listener)
     server = Server(engine, shells, frozenset({0, os.geteuid()}), first_session)
+    stack.callback(lambda: branches.close(keep=chosen.keep or server.keep))
     stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
     stack.callback(server.close)
     return server

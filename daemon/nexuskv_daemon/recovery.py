@@ -6,12 +6,14 @@ index says what is in them: nothing that was committed is lost.
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from nexuskv import contract
 from nexuskv.errors import ArenaFull, DescriptorError, StartupError
 from nexuskv.native import LayoutError
-from nexuskv_daemon import index, journal, pins
+from nexuskv_daemon import branch_log, index, journal, pins
 from nexuskv_daemon.arenas import DATA, SegmentObjects
+from nexuskv_daemon.core.branch import BranchLine
 from nexuskv_daemon.core.memory import SegmentRecord
 from nexuskv_daemon.core.restore import Record, Restored, restore
 from nexuskv_daemon.core.store import Store
@@ -25,9 +27,24 @@ log = logging.getLogger(__name__)
 CHUNK = 65_536
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an earlier daemon wrote down: its journal, and the branches that were published."""
+
+    journal: Journal
+    branches: list[BranchLine]
+
+
+def known(namespace: Namespace) -> Known | None:
+    """What there is to take over, None if there is nothing. Raises StartupError with what to do."""
+    found = journal.read(namespace.journal)
+    return None if found is None else Known(found, branch_log.read(namespace.branches))
+
+
 def discard(namespace: Namespace) -> None:
     """Removes every object of this instance. The caller holds its lock, so none belongs to a live daemon."""
     journal.remove(namespace.journal)
+    branch_log.remove(namespace.branches)
     for number in namespace.there(INDEX):
         index.give_up(namespace, number)
     for kind in (DATA, INDEX, TOUCH, PINS):
@@ -44,25 +61,31 @@ def _discard_unknown(namespace: Namespace, known: Journal) -> None:
 
 
 def take_over(
-    namespace: Namespace, known: Journal, store: Store, objects: SegmentObjects, publications: Publications
+    namespace: Namespace,
+    known: Known,
+    store: Store,
+    objects: SegmentObjects,
+    publications: Publications,
 ) -> Restored:
     """Fills the store from the objects of an earlier daemon. Raises StartupError with what to do."""
-    for line in known.arenas:
+    for line in known.journal.arenas:
         store.restore_arena(line.number, line.tenant, _descriptor(line))
     lost = [
         (tenant, _take_segments(namespace, tenant, store, objects))
         for tenant in publications.tenants.values()
     ]
-    store.memory.resume(known.segments)
+    store.memory.resume(known.journal.segments)
     for tenant, segments in lost:  # up to here nothing was changed, so a refusal leaves everything as it was
         _recover(tenant, segments)
-    _discard_unknown(namespace, known)
+    _discard_unknown(namespace, known.journal)
     _discard_segments(namespace, store)
     _take_pins(namespace, publications)
     records = (record for tenant in publications.tenants.values() for record in _records(tenant))
     restored = restore(store.arenas, store.memory, records)
     store.resume(restored.tick, restored.tie)
-    store.fit()
+    for number in store.branches.restore(known.branches, store.arenas):
+        log.warning("branch %d is lost: its pages are gone", number)
+    store.fit()  # after the branches have taken hold of their pages
     return restored
 
 

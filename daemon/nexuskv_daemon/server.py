@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from nexuskv.errors import ArenaFull
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Commit, Notice, Reply, Request, Segments
+from nexuskv.protocol.language import Notice, Reply, Request
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Commit, Segments
 from nexuskv_daemon.arenas import SegmentObjects
 from nexuskv_daemon.connection import Connection
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop

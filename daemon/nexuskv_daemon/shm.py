@@ -78,5 +78,10 @@ class Namespace:
         """Where the instance keeps what the objects themselves cannot say."""
         return SHM / f"nexuskv-{self._instance}-journal"
 
+    @property
+    def branches(self) -> Path:
+        """Where the instance keeps which branches were published."""
+        return SHM / f"nexuskv-{self._instance}-branches"
+
     def _name(self, kind: str, number: int) -> str:
         return f"/nexuskv-{self._instance}-{kind}-{number}"

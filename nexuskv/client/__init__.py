@@ -1,14 +1,20 @@
-"""What an engine process uses: a client, caches and groups, hits and reservations."""
+"""What an engine process uses: a client, caches and groups, hits, reservations and branches."""
 
+from nexuskv.client.append import Append
+from nexuskv.client.branch import Branch, drop_all
 from nexuskv.client.cache import Cache, PageStatus
 from nexuskv.client.client import Client, connect
 from nexuskv.client.group import Group
 from nexuskv.client.group_match import GroupHit
 from nexuskv.client.group_reservation import GroupReservation, ReservedBoundary
 from nexuskv.client.hit import Handle, Hit
+from nexuskv.client.lineage import BranchInfo
 from nexuskv.client.reservation import Reservation, ReservedPage, WritablePage
 
 __all__ = [
+    "Append",
+    "Branch",
+    "BranchInfo",
     "Cache",
     "Client",
     "Group",
@@ -22,4 +28,5 @@ __all__ = [
     "ReservedPage",
     "WritablePage",
     "connect",
+    "drop_all",
 ]

@@ -20,12 +20,13 @@ from nexuskv.protocol import messages as m
 class AskedPins:
     """What one or several `Pin` requests granted; answers like the C core's `Pins`."""
 
-    __slots__ = ("_handles", "_hits", "_way", "closed")
+    __slots__ = ("_handles", "_hits", "_lacking", "_way", "closed")
 
     def __init__(self, way: AskedWay) -> None:
         self._way = way
         self._hits: list[int] = []
         self._handles: list[int] = []
+        self._lacking = 0
         self.closed = False
 
     def add(self, granted: m.Pinned) -> None:
@@ -33,6 +34,7 @@ class AskedPins:
         if granted.hit:
             self._hits.append(granted.hit)
             self._handles += granted.handles
+            self._lacking = granted.lacking
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -41,7 +43,8 @@ class AskedPins:
         """Segment, offset, length and tokens of one page. Raises IndexError; Closed after `release`."""
         if self.closed:
             raise Closed("this hit is closed, its pages may hold something else by now: match again")
-        return *self._extent(self._handles[index]), self._way.page_tokens
+        lacking = self._lacking if index == len(self._handles) - 1 else 0
+        return *self._extent(self._handles[index]), self._way.page_tokens - lacking
 
     def extents(self) -> list[Extent]:
         """Segment, offset and length of each page."""

@@ -12,8 +12,10 @@ from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client.asked import AskedWay
+from nexuskv.client.branch import Branch, attach_branch, open_branch
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.keeper import SessionKeeper
+from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
@@ -52,6 +54,7 @@ class Cache:
         self.gain = Gain(descriptor, keeper.paths)
         """What computing and fetching these pages costs: `declare` or `observe` the former."""
         self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
+        self._origin = Origin(keeper, descriptor, self.root, self.match)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before."""
@@ -132,6 +135,21 @@ class Cache:
         What the daemon refuses is then raised by the first use of the result.
         """
         return self._keeper.use(lambda session: self._reserve(session, keys, parent, wait=wait))
+
+    def branch(self, keys: Keys) -> Branch:
+        """A context to fork: that of `keys`, all of them resident, or an empty one. It holds its pages until dropped.
+
+        Takes them from a hit that is open, so that none is evicted before. Raises ParentMissing.
+        """
+        return open_branch(self._origin, list(keys))
+
+    def attach_branch(self, branch_id: int) -> Branch:
+        """A published branch of this cache, by the id that whoever made it gave. Raises UnknownBranch, BadRequest."""
+        return attach_branch(self._origin, branch_id)
+
+    def branches(self) -> list[BranchInfo]:
+        """The published branches of this cache, by id."""
+        return self._keeper.use(lambda session: listed(session, self._origin))
 
     def _reserve(self, session: Session, keys: Keys, parent: bytes, *, wait: bool) -> Reservation:
         reservation = Reservation(session, self.descriptor, keys, parent)

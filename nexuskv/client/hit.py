@@ -114,7 +114,13 @@ class Hit:
     @property
     def tokens(self) -> int:
         """The restorable boundary, in tokens: the engine goes on computing from there."""
-        return self.stop * self._source.descriptor.page_tokens
+        page_tokens = self._source.descriptor.page_tokens
+        if not self._pins:
+            return self.start * page_tokens
+        _, _, _, in_last = self._pins[
+            len(self._pins) - 1
+        ]  # fewer than a page has only at the end of a branch
+        return (self.stop - 1) * page_tokens + in_last
 
     @property
     def handles(self) -> list[Handle]:

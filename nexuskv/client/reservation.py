@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -47,7 +47,21 @@ class WritablePage(msgspec.Struct, eq=False):
 
 
 class ReservedPage(WritablePage, eq=False):
-    """A page of a reservation, which can be committed by itself."""
+    """A page of a chain, which can be committed by itself. Not of an append: those are committed as a whole."""
+
+    _grant: PageGrant
+
+    @property
+    def tokens(self) -> range:
+        """Positions of the tokens to be written, counted from the first key that was asked for, or in the branch."""
+        return self._grant.span(self.position)
+
+    @property
+    def rows(self) -> slice:
+        """Where these tokens are on the page's axis of tokens."""
+        tokens = self.tokens
+        start = tokens.start % self._grant.page_tokens
+        return slice(start, start + len(tokens))
 
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
@@ -101,7 +115,7 @@ class Grant:
             return
         self._session.check()
         self._end()
-        if not self._places:
+        if not self._number:
             return
         if not wait:
             self._session.tell(m.Commit(0, self._number, [], rest=True))
@@ -116,7 +130,7 @@ class Grant:
         if not self._open:
             return
         self._end()
-        if self._places and self._session.alive:
+        if self._number and self._session.alive:
             with contextlib.suppress(Disconnected):
                 self._session.call(m.Abort(self._session.number(), self._number), m.Done)
 
@@ -136,12 +150,51 @@ class Grant:
             self.abort()
 
     def __del__(self) -> None:
-        if self._open and self._places and self._session.alive:
+        if self._open and self._number and self._session.alive:
             self._session.orphan(m.Abort(0, self._number))
             _warn(self)
 
 
-class Reservation(Grant):
+class PageGrant(Grant):
+    """The right to write pages of one descriptor, in order."""
+
+    def __init__(self, session: Session, descriptor: Descriptor) -> None:
+        super().__init__(session)
+        self._descriptor = descriptor
+        self._arena = session.arena(descriptor)
+        self._pages: list[ReservedPage] = []
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a full page."""
+        return self._descriptor.page_tokens
+
+    def span(self, position: int) -> range:
+        """Positions of the tokens to be written into the page at `position`."""
+        return range(position * self.page_tokens, (position + 1) * self.page_tokens)
+
+    def _add(
+        self, positions: Sequence[int], handles: Sequence[int], keys: Sequence[bytes], offset: int
+    ) -> None:
+        """Pages granted, by their places among those asked for from `offset` on; `keys` are all."""
+        segments, pages = self._session.writable[self._arena], self._pages
+        for position, handle in zip(positions, handles, strict=True):
+            at = offset + position
+            pages.append(
+                ReservedPage(
+                    self, len(pages), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK
+                )
+            )
+        self._places = len(pages)
+
+    def __iter__(self) -> Iterator[ReservedPage]:
+        return iter(self._pages)
+
+    def __getitem__(self, index: int) -> ReservedPage:
+        return self._pages[index]
+
+
+class Reservation(PageGrant):
     """A sequence of pages to write. Leaving its `with` commits them, an exception aborts. `busy` counts pages.
 
     `keys` are the pages of a chain, or of what comes in it after the resident page `parent`. They are asked for by
@@ -150,13 +203,10 @@ class Reservation(Grant):
     """
 
     def __init__(self, session: Session, descriptor: Descriptor, keys: Keys, parent: bytes) -> None:
-        super().__init__(session)
-        self._descriptor = descriptor
-        self._arena = session.arena(descriptor)
+        super().__init__(session, descriptor)
         self._keys = list(keys)
         self._parent = parent
         self._asked = 0  # the request under way
-        self._pages: list[ReservedPage] = []
 
     def begin(self) -> None:
         """Asks for the first pages, as many as a message takes. Raises Disconnected."""
@@ -194,15 +244,7 @@ class Reservation(Grant):
         """The pages granted among the keys from `offset` on."""
         self._number = granted.reservation
         self._busy += granted.busy
-        segments, keys, pages = self._session.writable[self._arena], self._keys, self._pages
-        for position, handle in zip(granted.positions, granted.handles, strict=True):
-            at = offset + position
-            pages.append(
-                ReservedPage(
-                    self, len(pages), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK
-                )
-            )
-        self._places = len(pages)
+        self._add(granted.positions, granted.handles, self._keys, offset)
 
     @property
     def busy(self) -> int:
@@ -216,11 +258,11 @@ class Reservation(Grant):
 
     def __iter__(self) -> Iterator[ReservedPage]:
         self.settle()
-        return iter(self._pages)
+        return super().__iter__()
 
     def __getitem__(self, index: int) -> ReservedPage:
         self.settle()
-        return self._pages[index]
+        return super().__getitem__(index)
 
     def commit(self, *, wait: bool = True) -> None:
         self.settle()

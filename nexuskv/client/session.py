@@ -31,8 +31,10 @@ from nexuskv.errors import (
 )
 from nexuskv.ipc import seqpacket
 from nexuskv.native import LayoutError, Reader
+from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Notice, Reply, Request
 
 R = TypeVar("R", bound=m.Message)
 _ERRORS: dict[str, type[NexusError]] = {
@@ -65,7 +67,7 @@ class Session:
         self._attaching = threading.Lock()
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
-        self._orphans: deque[m.Request] = deque()
+        self._orphans: deque[Request] = deque()
         self._awaited: dict[int, m.Message | None] = {}
         self._forgotten: deque[int] = deque()
         self.released: deque[int] = deque()
@@ -122,7 +124,7 @@ class Session:
         for at in range(0, len(missing), m.MAX_KEYS):
             self.call(m.Map(self.number(), missing[at : at + m.MAX_KEYS]), m.Done)
 
-    def call(self, request: m.Request, expected: type[R]) -> R:
+    def call(self, request: Request, expected: type[R]) -> R:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
         data = codec.encode(request)
         with self._lock:
@@ -133,7 +135,7 @@ class Session:
                 reply = self._reply(request.id, reply)
         return reply if type(reply) is expected else _expected(reply, expected)
 
-    def begin(self, request: m.Request) -> None:
+    def begin(self, request: Request) -> None:
         """Sends a request whose reply `finish` collects, or `forget` gives back. Raises Disconnected."""
         data = codec.encode(request)
         with self._lock:
@@ -156,7 +158,7 @@ class Session:
         """Nobody will `finish` this request: what it grants is given back. Also from inside a destructor."""
         self._forgotten.append(number)
 
-    def tell(self, request: m.Request) -> None:
+    def tell(self, request: Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
         try:
             self._sock.send(codec.encode(request))
@@ -168,7 +170,7 @@ class Session:
         released = self.released
         return [released.popleft() for _ in range(min(len(released), m.MAX_KEYS))] if released else []
 
-    def orphan(self, request: m.Request) -> None:
+    def orphan(self, request: Request) -> None:
         """Leaves a request to be sent before the next one: for what can wait, also from inside `call` itself."""
         self._orphans.append(request)
 
@@ -192,7 +194,7 @@ class Session:
         self.alive = False
         self._sock.close()
 
-    def _clear(self, request: m.Request) -> None:
+    def _clear(self, request: Request) -> None:
         """Sends what is left to be sent before `request`. Raises OSError."""
         while self._forgotten:
             if (reply := self._awaited.pop(self._forgotten.popleft(), None)) is not None:
@@ -208,7 +210,7 @@ class Session:
                 self.released.extend(told)
                 raise
 
-    def _ask(self, request: m.Request, data: bytes) -> None:
+    def _ask(self, request: Request, data: bytes) -> None:
         try:
             self._clear(request)
             self._sock.send(data)
@@ -217,7 +219,7 @@ class Session:
         except OSError as error:
             raise self._lost(error) from error
 
-    def _exchange(self, request: m.Request, data: bytes) -> m.Reply | m.Notice:
+    def _exchange(self, request: Request, data: bytes) -> Reply | Notice:
         """Sends a request; the next message."""
         try:
             if self._forgotten or self._orphans or self.released:
@@ -243,7 +245,7 @@ class Session:
             message = self._receive()
         return message
 
-    def _receive(self) -> m.Reply | m.Notice:
+    def _receive(self) -> Reply | Notice:
         """The next message, its descriptors mapped."""
         try:
             data, descriptors = self._receiver.with_descriptors(self._sock)
@@ -251,7 +253,7 @@ class Session:
             raise self._lost(error) from error
         return self._taken(data, descriptors)
 
-    def _taken(self, data: memoryview, descriptors: list[int]) -> m.Reply | m.Notice:
+    def _taken(self, data: memoryview, descriptors: list[int]) -> Reply | Notice:
         """A message that came, and what it hands out mapped."""
         if data and not descriptors:
             message = _decode(data)
@@ -304,8 +306,13 @@ class Session:
         """A reply to a call that gave up waiting: what it grants is given back."""
         if isinstance(message, m.Pinned) and message.hit:
             self.released.append(message.hit)
-        elif isinstance(message, m.Reserved) and message.reservation:
+        elif isinstance(message, m.Reserved | m.ReservedGroup | b.Appending) and message.reservation:
             self._orphans.append(m.Abort(0, message.reservation))
+        elif isinstance(message, b.Branched):
+            self._orphans.append(b.DropBranches(0, [message.row.branch]))
+        elif isinstance(message, b.Forked):
+            children = list(range(message.first, message.first + message.count))
+            self._orphans.append(b.DropBranches(0, children))
         elif isinstance(message, m.Refused) and not message.id:
             raise _error(message)
 
@@ -328,9 +335,9 @@ def _expected(reply: m.Message, expected: type[R]) -> R:
     raise RemoteError(f"the daemon answered with {type(reply).__name__} instead of {expected.__name__}")
 
 
-def _decode(data: memoryview) -> m.Reply | m.Notice:
+def _decode(data: memoryview) -> Reply | Notice:
     try:
-        message: m.Reply | m.Notice = codec.decode_reply(data)
+        message: Reply | Notice = codec.decode_reply(data)
     except msgspec.DecodeError as error:
         raise RemoteError(
             f"the daemon sent what is no message of protocol {m.PROTOCOL_VERSION}: {error}"

@@ -9,7 +9,15 @@ from nexuskv.contract.codec import decode, encode, from_json, to_json
 from nexuskv.contract.conflict import differing_fields
 from nexuskv.contract.descriptor import DIGEST_BYTES, Descriptor
 from nexuskv.contract.dtypes import DType
-from nexuskv.contract.keys import KEY_BYTES, MAX_TOKEN_ID, TokenIds, chain_root, page_keys
+from nexuskv.contract.keys import (
+    KEY_BYTES,
+    MAX_TOKEN_ID,
+    TokenIds,
+    chain_root,
+    page_and_tail_keys,
+    page_keys,
+    token_bytes,
+)
 from nexuskv.contract.kinds import AnyDescriptor, MhaKv, MlaLatent, SsmMamba2, mamba2, mha, mla
 from nexuskv.contract.placement import PageLayout, TensorPlace, slot_bytes
 from nexuskv.contract.presets import PRESETS
@@ -66,9 +74,11 @@ __all__ = [
     "mamba2",
     "mha",
     "mla",
+    "page_and_tail_keys",
     "page_keys",
     "saving",
     "slot_bytes",
     "to_json",
+    "token_bytes",
     "usable",
 ]

@@ -6,9 +6,12 @@ Owns the hash chain and its byte encoding. Knows nothing of descriptors but thei
     key 0 = BLAKE2b-256( root  | token 0 .. token S-1 )
     key i = BLAKE2b-256( key i-1 | token i*S .. token i*S + S-1 )
 
+    tail  = BLAKE2b-256( key i | the tokens after page i, fewer than S )
+
 Lengths and tokens are unsigned 32-bit little-endian; strings are UTF-8; hashes are 32 bytes, unkeyed, without salt or
 personalisation. A length before each part keeps ("ab", "c") and ("a", "bc") apart. Tokens that do not fill a page
-have no key. A page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
+have a key as the tail of a branch only; the length of what is hashed keeps it apart from the keys of full pages. A
+page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
 """
 
 import sys
@@ -53,15 +56,28 @@ def page_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]
     _check_length("root", root, "chain_root(...) or the key of the page before")
     if page_tokens < 1:
         raise LocalError(f"page_tokens is {page_tokens}; it must be 1 or more")
-    tokens = _u32(token_ids)
+    tokens = token_bytes(token_ids)
     page_bytes = _TOKEN_BYTES * page_tokens
     pages = iter_unpack(f"{page_bytes}s", tokens[: len(tokens) // page_bytes * page_bytes])
     parent = root
     return [parent := blake2b(parent + page, digest_size=KEY_BYTES).digest() for (page,) in pages]
 
 
-def _u32(token_ids: TokenIds) -> bytes:
-    """The ids as consecutive u32 little-endian."""
+def page_and_tail_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> tuple[list[bytes], bytes]:
+    """As `page_keys`, with one more key for the tokens that fill no page, if there are any.
+
+    Returns those tokens too, as u32 little-endian. Raises LocalError that names the first bad id.
+    """
+    tokens = token_bytes(token_ids)
+    keys = page_keys(root, tokens, page_tokens)
+    tail = tokens[len(keys) * page_tokens * _TOKEN_BYTES :]
+    if tail:
+        keys.append(blake2b((keys[-1] if keys else root) + tail, digest_size=KEY_BYTES).digest())
+    return keys, tail
+
+
+def token_bytes(token_ids: TokenIds) -> bytes:
+    """The ids as consecutive u32 little-endian. Raises LocalError that names the first bad id."""
     if isinstance(token_ids, bytes | bytearray) or _is_raw(token_ids):
         return _from_bytes(bytes(token_ids))
     if isinstance(token_ids, array | memoryview) or hasattr(token_ids, "__array__"):

@@ -34,11 +34,12 @@
  * four) or two, and a miss one; there are no tombstones.
  *
  * The generation word of a bucket is (incarnation << 2 | state). The incarnation grows each time the bucket gets a
- * new entry, so one value of the word never comes back. Even states are at rest, odd ones are in the daemon's
- * hands:
+ * new entry, so one value of the word never comes back, except by revive and then for the very same page. Even states
+ * are at rest, odd ones are in the daemon's hands:
  *
  *   EMPTY 0 --reserve--> WRITING 1 --commit--> LIVE 2 --retire--> RETIRING 3 --reclaim--> EMPTY 0
  *                        WRITING 1 --abort---------------------------------------------> EMPTY 0
+ *                                             LIVE 2 <--revive-- RETIRING 3
  *
  * Only LIVE is ever a hit. All fields but the word itself change in WRITING alone (`hops` is not the entry's own, and
  * `owner` is one word that the daemon alone reads, changed by one store: see NX_TIED).
@@ -387,6 +388,8 @@ int64_t nx_abort(nx_writer *writer, const uint32_t *buckets, size_t n);
 int64_t nx_retire(nx_writer *writer, const uint32_t *buckets, size_t n);
 /* Stores `word` as `owner` of the buckets that are WRITING or LIVE. */
 int64_t nx_tie(nx_writer *writer, const uint32_t *buckets, uint64_t word, size_t n);
+/* RETIRING -> LIVE, where reclaim left one because somebody reads it and its key has not been reserved anew. */
+int64_t nx_revive(nx_writer *writer, const uint32_t *buckets, size_t n);
 /* Frees those of the n retiring buckets that no pin array names; `freed` (room for n) gets them, and only their slots
  * may be used again. */
 int64_t nx_reclaim(nx_writer *writer, const uint32_t *buckets, size_t n, nx_pins *const *pins, size_t pin_count,

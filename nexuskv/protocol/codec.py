@@ -7,7 +7,8 @@ affair.
 import msgspec
 
 from nexuskv import errors
-from nexuskv.protocol.messages import MAX_KEYS, MAX_MESSAGE_BYTES, Notice, Reply, Request
+from nexuskv.protocol.language import Notice, Reply, Request
+from nexuskv.protocol.messages import MAX_KEYS, MAX_MESSAGE_BYTES
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

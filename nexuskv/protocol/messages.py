@@ -163,25 +163,6 @@ class ReserveGroup(Message, frozen=True, tag="reserve_group"):
     reservation: U63 = 0
 
 
-Request = (
-    Hello
-    | Register
-    | Attach
-    | Map
-    | Lookup
-    | Measure
-    | Pin
-    | Release
-    | Reserve
-    | ReserveGroup
-    | Commit
-    | Abort
-    | GetStats
-    | Evict
-    | Drain
-)
-
-
 class Segment(msgspec.Struct, array_like=True, frozen=True):
     """One segment of `Segments`; `slots * slot_bytes` is what may be mapped of it."""
 
@@ -233,11 +214,15 @@ class Measured(Message, frozen=True, tag="measured"):
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
-    """Answers `Pin`: handles of `keys[start:start + len(handles)]`; hit 0 means that nothing was pinned."""
+    """Answers `Pin`: handles of `keys[start:start + len(handles)]`; hit 0 means that nothing was pinned.
+
+    The last page may be the tip of a branch, and lack that many tokens to be full.
+    """
 
     hit: int
     start: int
     handles: list[int]
+    lacking: int = 0
 
 
 class Reserved(Message, frozen=True, tag="reserved"):
@@ -292,6 +277,11 @@ class ArenaStats(msgspec.Struct, frozen=True):
     committed: int
     aborted: int
     evicted: int
+    branches: int
+    """That somebody holds or that are published, and have a page; `branch_tips` are the pages that they end at."""
+    branch_tips: int
+    copied: int
+    """Partly filled pages that an append had to copy."""
 
 
 class TenantStats(msgspec.Struct, frozen=True):
@@ -357,21 +347,3 @@ class Dropped(Message, frozen=True, tag="dropped"):
     """Comes unasked: these segments are gone from the daemon; the client unmaps them."""
 
     segments: list[int]
-
-
-Reply = (
-    Welcome
-    | Registered
-    | Attached
-    | Found
-    | Measured
-    | Pinned
-    | Reserved
-    | ReservedGroup
-    | Committed
-    | Done
-    | Stats
-    | Evicted
-    | Refused
-)
-Notice = Segments | Dropped

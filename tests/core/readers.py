@@ -46,6 +46,9 @@ class Readers:
         for entry in entries:
             assert self.found.pop(self._occupied[entry.handle]) == entry.handle
 
+    def revive(self, entries: list[Entry]) -> None:
+        self.commit(entries)
+
     def pinned(self) -> set[int]:
         return {handle for handle, count in self.pins.items() if count}
 

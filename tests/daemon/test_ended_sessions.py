@@ -6,6 +6,7 @@ import pytest
 import nexuskv
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Request
 from tests.daemon.conftest import PAGES
 from tests.support.daemon import Daemon
 from tests.support.raw import RawSession, fresh
@@ -70,7 +71,7 @@ def test_a_client_of_another_version_raises_it(daemon: Daemon, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("request_", [m.GetStats(5), m.Lookup(5, 1, []), m.Evict(5, everything=True)])
-def test_a_message_before_hello(daemon: Daemon, request_: m.Request) -> None:
+def test_a_message_before_hello(daemon: Daemon, request_: Request) -> None:
     with RawSession(daemon.socket, greet=False) as stranger:
         refusal = stranger.refusal(request_)
 

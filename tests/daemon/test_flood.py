@@ -10,6 +10,7 @@ import pytest
 from nexuskv import contract
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Request
 from tests.daemon.conftest import PAGES
 from tests.support.daemon import Daemon
 from tests.support.pages import keys as chain
@@ -84,7 +85,7 @@ def until_refused(sock: socket.socket, data: bytes) -> int:
     "request_", [m.GetStats(1), m.Lookup(1, 1, [bytes(32)] * m.MAX_KEYS)], ids=["small", "large"]
 )
 def test_a_client_that_never_reads_is_not_read_either(
-    daemon: Daemon, quiet: None, session: RawSession, request_: m.Request
+    daemon: Daemon, quiet: None, session: RawSession, request_: Request
 ) -> None:
     with ExitStack() as stack:
         for _ in range(2):

@@ -8,6 +8,7 @@ import pytest
 
 from nexuskv import contract
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Request
 from tests.support.daemon import Daemon, running
 from tests.support.pages import small
 from tests.support.raw import RawSession
@@ -29,13 +30,13 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-def request(chance: random.Random, number: int) -> m.Request:
+def request(chance: random.Random, number: int) -> Request:
     """Any request but hello and drain, which ends the daemon, of a small world, so that many of them meet."""
     arena, reservation = chance.randrange(1, 5), chance.choice([0, 0, chance.randrange(1, 400)])
     start = chance.randrange(len(KEYS))
     chain = KEYS[start : start + chance.randrange(12)]
     some = [chance.choice(KEYS) for _ in range(chance.randrange(6))]
-    makers: list[Callable[[], m.Request]] = [
+    makers: list[Callable[[], Request]] = [
         lambda: m.Register(number, contract.encode(chance.choice(DESCRIPTORS))),
         lambda: m.Attach(number),
         lambda: m.Map(number, [chance.randrange(1, 12) for _ in range(3)]),

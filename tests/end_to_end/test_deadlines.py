@@ -15,6 +15,7 @@ import nexuskv
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Reply
 from tests.native.objects import Objects
 from tests.support.activation import listening
 from tests.support.daemon import Daemon, running
@@ -140,7 +141,7 @@ def half_a_daemon(listener: socket.socket) -> None:
     session, _ = listener.accept()
     with session, Objects() as index:
         while data := session.recv(m.MAX_MESSAGE_BYTES):
-            reply: m.Reply
+            reply: Reply
             match codec.decode_request(data):
                 case m.Hello(number):
                     reply = m.Welcome(number, 1, 1, "half", "uid:0", "0")

@@ -77,6 +77,8 @@ class Protocol:
     live_is_release: bool = True
     high_water_before_pin: bool = True
     recheck: bool = True
+    revive: bool = False
+    """Not taken away but added: a page that is pinned when it is first retired is put back, once."""
 
 
 def reader(protocol: Protocol, pin: int, high: int) -> list[Step]:
@@ -103,14 +105,18 @@ def reader(protocol: Protocol, pin: int, high: int) -> list[Step]:
 def evicter(protocol: Protocol, rounds: int) -> list[Step]:
     """Retires, waits until nobody pins, writes the next page, publishes it. Registers: 0, 1 pins; 2, 3 high water."""
     program: list[Step] = []
+    scan: list[Step] = [Fence()] if protocol.writer_fence else []  # W2
+    for number, (high, pin) in enumerate(((HIGH_1, PIN_1), (HIGH_2, PIN_2))):
+        scan += [Load(2 + number, high), Load(number, pin)]  # W3
     for incarnation in range(1, rounds + 1):
-        program.append(Store(GENERATION, word(incarnation, RETIRING), release=True))  # W1
+        retire: list[Step] = [Store(GENERATION, word(incarnation, RETIRING), release=True)]  # W1
+        if protocol.revive:
+            back = Store(GENERATION, word(incarnation, LIVE), release=True)
+            freed = len(program) + 2 * len([*retire, *scan]) + 3
+            program += [*retire, *scan, Jump(freed, lambda r: not _pinned(r)), back]
+        program += retire
         again = len(program)
-        if protocol.writer_fence:
-            program.append(Fence())  # W2
-        for number, (high, pin) in enumerate(((HIGH_1, PIN_1), (HIGH_2, PIN_2))):
-            program += [Load(2 + number, high), Load(number, pin)]  # W3
-        program.append(Jump(again, lambda r: bool((r[0] and r[2]) or (r[1] and r[3]))))  # W4
+        program += [*scan, Jump(again, _pinned)]  # W4
         following = incarnation + 1
         program += [
             Store(GENERATION, word(incarnation, EMPTY), release=True),
@@ -122,6 +128,11 @@ def evicter(protocol: Protocol, rounds: int) -> list[Step]:
             Store(GENERATION, word(following, LIVE), release=protocol.live_is_release),  # P4
         ]
     return program
+
+
+def _pinned(registers: Registers) -> bool:
+    first, second, first_high, second_high = registers
+    return bool((first and first_high) or (second and second_high))
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,25 @@ def test_each_step_starts_from_its_own_state(objects: Objects) -> None:
     assert writer.reclaim([bucket, bucket, 10**6], []) == [bucket]
 
 
+def test_a_page_that_somebody_reads_is_put_back(objects: Objects) -> None:
+    writer, reader = objects.writer, objects.reader()
+    (bucket,) = objects.publish(1)
+    pins = reader.pin(keys(1))
+    assert writer.revive([bucket]) == 0
+    writer.retire([bucket])
+    assert len(reader.pin(keys(1))) == 0
+
+    assert writer.revive([bucket]) == 1
+    assert (writer.occupied, writer.live) == (1, 1)
+    with_both = reader.pin(keys(1))
+    assert len(with_both) == 1
+    pins.release()
+    with_both.release()
+    writer.retire([bucket])
+    objects.publish(1)
+    assert writer.revive([bucket]) == 0, "two pages of one key"
+
+
 def test_an_aborted_entry_was_never_there(objects: Objects) -> None:
     buckets = objects.writer.reserve([record(1), record(2)])
 

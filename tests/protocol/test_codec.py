@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Request
 
 KEY = bytes(range(32))
 pack = msgspec.msgpack.encode
 
-REQUESTS: list[m.Request] = [
+REQUESTS: list[Request] = [
     m.Hello(1, 1, "x"),
     m.Register(2, b"abc"),
     m.Lookup(3, 1, [KEY]),
@@ -32,7 +33,7 @@ def refused(data: bytes) -> codec.BadMessage:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_requests_survive_the_wire(request_: m.Request) -> None:
+def test_requests_survive_the_wire(request_: Request) -> None:
     assert codec.decode_request(codec.encode(request_)) == request_
 
 
@@ -136,7 +137,7 @@ def test_random_bytes_are_a_request_or_a_bad_message(data: bytes) -> None:
 
 
 @given(st.sampled_from(REQUESTS), st.data())
-def test_damaged_requests_are_a_request_or_a_bad_message(request_: m.Request, data: st.DataObject) -> None:
+def test_damaged_requests_are_a_request_or_a_bad_message(request_: Request, data: st.DataObject) -> None:
     whole = bytearray(codec.encode(request_))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))

@@ -8,13 +8,14 @@ import pytest
 
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Notice, Reply, Request
 
 KEY = bytes(range(32))
 KEY_HEX = "c420" + KEY.hex()
 HANDLE = 1 << 32 | 2  # segment 1, slot 2
 HANDLE_HEX = "cf0000000100000002"
 
-REQUESTS: list[tuple[m.Request, str]] = [
+REQUESTS: list[tuple[Request, str]] = [
     (m.Hello(1, 1, "c"), "94 a568656c6c6f 01 01 a163"),
     (m.Register(2, b"\x80"), "93 a87265676973746572 02 c40180"),
     (m.Lookup(3, 1, [KEY]), f"94 a66c6f6f6b7570 03 01 91{KEY_HEX}"),
@@ -36,7 +37,7 @@ REQUESTS: list[tuple[m.Request, str]] = [
 
 ARENA = m.ArenaStats("d", "t", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 TENANT = m.TenantStats("t", 1, 2, 3, 4, 5, 6)
-REPLIES: list[tuple[m.Reply | m.Notice, str]] = [
+REPLIES: list[tuple[Reply | Notice, str]] = [
     (m.Welcome(1, 1, 5, "i", "uid:0", "0.1"), "97 a777656c636f6d65 01 01 05 a169 a57569643a30 a3302e31"),
     (m.Registered(2, 1), "93 aa72656769737465726564 02 01"),
     (m.Found(3, b"\0\1"), "94 a5666f756e64 03 c4020001 80"),
@@ -67,13 +68,13 @@ REPLIES: list[tuple[m.Reply | m.Notice, str]] = [
 
 
 @pytest.mark.parametrize(("message", "golden"), REQUESTS)
-def test_bytes_of_requests(message: m.Request, golden: str) -> None:
+def test_bytes_of_requests(message: Request, golden: str) -> None:
     assert codec.encode(message).hex() == golden.replace(" ", "")
     assert codec.decode_request(bytes.fromhex(golden)) == message
 
 
 @pytest.mark.parametrize(("message", "golden"), REPLIES)
-def test_bytes_of_replies_and_notices(message: m.Reply | m.Notice, golden: str) -> None:
+def test_bytes_of_replies_and_notices(message: Reply | Notice, golden: str) -> None:
     assert codec.encode(message).hex() == golden.replace(" ", "")
     assert codec.decode_reply(bytes.fromhex(golden)) == message
 

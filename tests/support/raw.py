@@ -15,6 +15,7 @@ from nexuskv import contract
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Notice, Reply, Request
 
 R = TypeVar("R", bound=m.Message)
 SECONDS = 30.0
@@ -35,7 +36,7 @@ class RawSession:
     def __init__(self, path: Path, *, greet: bool = True) -> None:
         self._numbers = itertools.count(1)
         self._receiver = seqpacket.Receiver()
-        self.notices: list[m.Notice] = []
+        self.notices: list[Notice] = []
         self.segments: dict[tuple[int, bool], int] = {}
         self.attached: list[int] = []
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,12 +53,12 @@ class RawSession:
         """A fresh request id."""
         return next(self._numbers)
 
-    def send(self, message: m.Request | bytes, gifts: Sequence[int] = ()) -> None:
+    def send(self, message: Request | bytes, gifts: Sequence[int] = ()) -> None:
         """Sends a request, or bytes as they are, with descriptors that nobody asked for."""
         data = message if isinstance(message, bytes) else codec.encode(message)
         seqpacket.send(self._sock, data, gifts)
 
-    def receive(self) -> m.Reply:
+    def receive(self) -> Reply:
         """The next reply. Raises EOFError when the daemon ended the session."""
         while True:
             try:
@@ -66,10 +67,10 @@ class RawSession:
                 raise EOFError from None
             if not data:
                 raise EOFError
-            message: m.Reply | m.Notice = codec.decode_reply(data)
+            message: Reply | Notice = codec.decode_reply(data)
             if isinstance(message, m.Attached):
                 self.attached = descriptors
-            if not isinstance(message, m.Notice):
+            if not isinstance(message, Notice):
                 return message
             self.notices.append(message)
             if isinstance(message, m.Segments):
@@ -77,7 +78,7 @@ class RawSession:
                 assert not self.segments.keys() & set(names), "a descriptor came twice"
                 self.segments.update(zip(names, descriptors, strict=True))
 
-    def ask(self, request: m.Request, expected: type[R]) -> R:
+    def ask(self, request: Request, expected: type[R]) -> R:
         """Sends a request, and returns its reply of the kind that it should have."""
         self.send(request)
         reply = self.receive()
@@ -85,7 +86,7 @@ class RawSession:
         assert reply.id == request.id
         return reply
 
-    def refusal(self, message: m.Request | bytes) -> m.Refused:
+    def refusal(self, message: Request | bytes) -> m.Refused:
         """Sends what must be refused."""
         self.send(message)
         reply = self.receive()

@@ -25,6 +25,7 @@ class Counters:
     committed: int = 0
     aborted: int = 0
     evicted: int = 0
+    copied: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,8 @@ class Arena:
 
     `pinned` counts entries of `index` that at least one hit holds. `chained` arenas are closed under "prefix of".
     `partners` are arenas with pages that go together with some of its own (`ties.py`).
+    `held` counts the branches that end at an entry, `partial` has the tokens of pages that are not full, by key;
+    `vacated` keys are of pages whose slot passed to a longer page that is being written.
     """
 
     number: int
@@ -48,6 +51,9 @@ class Arena:
     counters: Counters = field(default_factory=Counters)
     pinned: int = 0
     partners: set[Arena] = field(default_factory=set)
+    held: dict[Entry, int] = field(default_factory=dict)
+    partial: dict[bytes, int] = field(default_factory=dict)
+    vacated: set[bytes] = field(default_factory=set)
     page_bytes: int = field(init=False)
     slot_bytes: int = field(init=False)
     chained: bool = field(init=False)
@@ -91,8 +97,8 @@ class Arena:
         self.ghosts.forget(entries)
         self.publication.commit(entries)
         for entry in entries:
-            # Nobody can have pinned or queued it yet. A boundary is queued when the last of its arenas has published.
-            if not entry.children and entry.tie is None:
+            # A boundary is queued when the last of its arenas has published. A branch may hold its new tip already.
+            if not entry.children and not entry.pins and entry.tie is None:
                 self.policy.add(entry)
         self.counters.committed += len(entries)
 
@@ -149,6 +155,66 @@ class Arena:
             if not entry.pins:
                 self._unpinned(entry)
 
+    def lacking(self, entry: Entry) -> int:
+        """Tokens that a page lacks to be full."""
+        page_tokens = self.descriptor.page_tokens
+        return page_tokens - self.partial.get(entry.key, page_tokens)
+
+    def hold(self, entry: Entry) -> None:
+        """One more branch ends at `entry`: neither it nor what it hangs from goes, whoever asks for that."""
+        branches = self.held.get(entry, 0)
+        self.held[entry] = branches + 1
+        if not branches:
+            self.pin([entry], entry.tick)
+
+    def let_go(self, entry: Entry) -> None:
+        """One branch less ends at `entry`."""
+        self.held[entry] -= 1
+        if not self.held[entry]:
+            del self.held[entry]
+            self.unpin([entry])
+
+    def regrow(self, old: Entry, fresh: Entry, owner: int) -> bool:
+        """The slot of a partly filled page passes to a longer one that begins alike, to be written by `owner`.
+
+        The page must be held once and be nobody's parent. False, and nothing changed, when somebody reads it.
+        """
+        self.publication.retire([old])
+        if not self.publication.free([old]):
+            self.publication.revive([old])
+            return False
+        if not self.admit([fresh], owner):
+            self._republish(old)
+            return False
+        del self.index[old.key], self.held[old]
+        self.vacated.add(old.key)
+        self.pinned -= 1
+        old.pins = 0
+        old.state = ABSENT
+        self._unlink(old)
+        return True
+
+    def shrink_back(self, fresh: Entry, old: Entry) -> None:
+        """What `regrow` did is undone: `old` is resident again, in its slot, and held by nobody."""
+        self.publication.abort([fresh])
+        del self.writing[fresh.key]
+        fresh.state = ABSENT
+        old.parent, fresh.parent = fresh.parent, None  # one child of its parent goes, another comes
+        self.vacated.remove(old.key)
+        self._republish(old)
+        self.index[old.key] = old
+        old.state = COMMITTED
+
+    def _republish(self, entry: Entry) -> None:
+        room = self.publication.reserve(self, [entry], 0)
+        assert room, "the place that an entry left is not there for it"
+        self.publication.commit([entry])
+
+    def forget_partial(self, key: bytes) -> None:
+        """Forgets how many tokens a page has, unless it is there."""
+        if key in self.partial and not (key in self.index or key in self.writing or key in self.vacated):
+            del self.partial[key]
+
     def _unpinned(self, entry: Entry) -> None:
         if entry.state is RETIRING:
             self.reclaim((entry,))
@@ -166,3 +232,5 @@ class Arena:
     def _free(self, entry: Entry) -> None:
         entry.state = ABSENT
         self.pool.give((entry.handle,))
+        if self.partial:
+            self.forget_partial(entry.key)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.check_branches import check_branches
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, WRITING, Entry
 from nexuskv_daemon.core.slots import segment_of, slot_of
 from nexuskv_daemon.core.store import Store
@@ -24,6 +25,7 @@ def check(store: Store) -> None:
         _check_chain(arena)
         _check_ties(arena)
         _check_eviction(arena)
+    check_branches(store.branches, store.arenas.values())
 
 
 def _entries(arena: Arena) -> list[Entry]:

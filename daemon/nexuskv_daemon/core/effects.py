@@ -6,7 +6,7 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
-from nexuskv.protocol.messages import Notice, Reply
+from nexuskv.protocol.language import Notice, Reply
 from nexuskv_daemon.core.memory import SegmentRecord
 
 

@@ -9,20 +9,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull, NexusError
+from nexuskv.protocol.branches import Append
 from nexuskv.protocol.codec import BadMessage
+from nexuskv.protocol.language import Request
 from nexuskv.protocol.messages import (
     MAX_DESCRIPTORS,
     Commit,
     Dropped,
     Hello,
     Refused,
-    Request,
     Reserve,
     ReserveGroup,
     Segment,
     Segments,
 )
-from nexuskv_daemon.core import requests
+from nexuskv_daemon.core import dispatch
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.requests import Answer, Host, Identity
@@ -33,10 +34,10 @@ from nexuskv_daemon.core.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A reserve that waits for a segment to be made."""
+    """A reserve or append that waits for a segment to be made."""
 
     session: Session
-    request: Reserve | ReserveGroup
+    request: Reserve | ReserveGroup | Append
 
 
 class Engine:
@@ -52,7 +53,7 @@ class Engine:
         self._host.sessions[number] = Session(number, tenant, operator)
 
     def disconnect(self, number: int) -> None:
-        """A connection ended, in whatever way: its pins go.
+        """A connection ended, in whatever way: its pins go, and its branches but those that are published.
 
         Its uncommitted slots come back when it is `abandoned`: a client that only lost its connection may be in the
         middle of writing them.
@@ -60,6 +61,8 @@ class Engine:
         session = self._host.sessions.pop(number)
         self._parked = [parked for parked in self._parked if parked.session is not session]
         self._unfinished[number] = session.end()
+        for branch, times in session.branches.items():
+            self._host.store.branches.release(branch, times)
         if session.attached:
             self._host.store.publication(session.tenant).detach(number)
         else:
@@ -133,13 +136,13 @@ class Engine:
 
     def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
         try:
-            answer = requests.TABLE[type(request)](self._host, session, request, now)
+            answer = dispatch.TABLE[type(request)](self._host, session, request, now)
         except NexusError as error:
             numbers: dict[str, int] = getattr(error, "numbers", {})
             answer = Answer(Refused(request.id, error.code, str(error), numbers))
         effects = self._memory_effects()
         if answer is None:
-            assert isinstance(request, Reserve | ReserveGroup)
+            assert isinstance(request, Reserve | ReserveGroup | Append)
             self._parked.append(Parked(session, request))
             return effects
         if session.gone or answer.segments:

@@ -49,6 +49,10 @@ class Publication(Protocol):
         """Nobody finds these any more; who pinned them goes on reading."""
         ...
 
+    def revive(self, entries: list[Entry]) -> None:
+        """Readers find retired entries again."""
+        ...
+
     def pinned(self) -> Container[int]:
         """Buckets that readers pin just now: what to evict last. A reader may come meanwhile."""
         ...

@@ -48,8 +48,8 @@ def below(heads: Sequence[Entry]) -> list[Entry]:
 
 
 def everything(arena: Arena) -> list[Entry]:
-    """Every committed entry but those that a page being written needs, and what is tied to them in other arenas."""
-    kept = _needed(entry for each in _reached(arena) for entry in each.writing.values())
+    """Every committed entry but those that a page being written, or a branch, needs; and what is tied to these."""
+    kept = _needed(entry for each in _reached(arena) for entry in (*each.writing.values(), *each.held))
     free = [entry for entry in arena.index.values() if entry not in kept]
     return below(free) if arena.partners else free
 

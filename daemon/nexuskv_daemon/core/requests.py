@@ -1,6 +1,7 @@
 """What each request does to the store and the session, and its reply.
 
-Owns one small function a request, and the table that finds it. Refusals are raised as errors; the engine sends them.
+Owns one small function a request, and the table that finds it; those about branches are in `branch_requests.py`.
+Refusals are raised as errors; the engine sends them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Reply
 from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.groups import GroupReservation
@@ -49,7 +51,7 @@ class Host:
 class Answer(msgspec.Struct, gc=False):
     """A reply, what must arrive before it, and whether it ends the session or the daemon."""
 
-    reply: m.Reply
+    reply: Reply
     segments: list[m.Segment] = []
     last: bool = False
     stop: bool = False
@@ -102,7 +104,10 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
     segments = session.introduce(handles, host.store.memory, writable=False)
-    return Answer(m.Pinned(request.id, session.hold(arena, entries), start, handles), segments=segments)
+    lacking = arena.lacking(entries[-1]) if entries else 0
+    return Answer(
+        m.Pinned(request.id, session.hold(arena, entries), start, handles, lacking), segments=segments
+    )
 
 
 def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> Answer | None:
@@ -250,6 +255,9 @@ def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
         committed=count.committed,
         aborted=count.aborted,
         evicted=count.evicted,
+        branches=sum(arena.held.values()),
+        branch_tips=len(arena.held),
+        copied=count.copied,
     )
 
 
@@ -297,8 +305,10 @@ def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
     return chosen
 
 
-Action = Callable[[Host, Session, Any, float], Answer | None]
-TABLE: dict[type[m.Request], Action] = {
+Handler = Callable[[Host, Session, Any, float], Answer | None]
+"""Performs one kind of request, at a time in seconds; None when it must wait for a segment."""
+
+TABLE: dict[type[m.Message], Handler] = {
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,
@@ -315,4 +325,3 @@ TABLE: dict[type[m.Request], Action] = {
     m.Map: _map,
     m.Drain: _drain,
 }
-"""What performs each request; it answers None when that must wait for a segment, and raises NexusError to refuse."""

@@ -46,6 +46,7 @@ class _Segment:
 
     arena: Arena
     slot_bytes: int
+    page_tokens: int
     entries: list[Entry | None]
     parents: list[bytes]
 
@@ -53,10 +54,7 @@ class _Segment:
 def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Record]) -> Restored:
     """Fills empty arenas; every record lies in a segment that `memory` knows. A million take one to two seconds."""
     restored = Restored()
-    segments = {
-        number: _Segment(record.arena, record.arena.slot_bytes, [None] * record.slots, [b""] * record.slots)
-        for number, record in memory.ready.items()
-    }
+    segments = {number: _segment(record.arena, record.slots) for number, record in memory.ready.items()}
     _place(segments, records, restored)
     for number, segment in segments.items():
         segment.arena.pool.restore_segment(number, segment.entries)
@@ -73,10 +71,16 @@ def restore(arenas: Mapping[int, Arena], memory: Memory, records: Iterable[Recor
     return restored
 
 
+def _segment(arena: Arena, slots: int) -> _Segment:
+    return _Segment(arena, arena.slot_bytes, arena.descriptor.page_tokens, [None] * slots, [b""] * slots)
+
+
 def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored: Restored) -> None:
     """Makes the entries. Every client waits for this loop and that of `_link`: they make nothing but what stays."""
-    for key, parent, number, offset, _, _, owner, _, tick, bucket, state in records:
+    for key, parent, number, offset, _, tokens, owner, _, tick, bucket, state in records:
         segment = segments[number]
+        if tokens != segment.page_tokens:
+            segment.arena.partial[key] = tokens
         slot = offset // segment.slot_bytes
         segment.entries[slot] = entry = Entry(segment.arena, key, number << SLOT_BITS | slot, None, tick)
         segment.parents[slot] = parent

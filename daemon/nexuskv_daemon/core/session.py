@@ -1,4 +1,4 @@
-"""What one connection holds: its tenant, arenas, hits, reservations, and the segments it has descriptors of.
+"""What one connection holds: its tenant, arenas, hits, reservations, branches, and the segments it has descriptors of.
 
 Owns the bookkeeping that must be undone when the connection ends. Knows nothing of sockets.
 """
@@ -10,6 +10,7 @@ from nexuskv.protocol.messages import Segment
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.groups import GroupReservation
+from nexuskv_daemon.core.holdings import Holdings
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.slots import SLOT_BITS
@@ -30,6 +31,7 @@ class Session:
     readable: set[int] = field(default_factory=set)
     writable: set[int] = field(default_factory=set)
     gone: list[int] = field(default_factory=list)
+    branches: Holdings = field(default_factory=Holdings)
     next_hit: int = 1
 
     def arena(self, number: int) -> Arena:

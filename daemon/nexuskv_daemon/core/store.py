@@ -16,6 +16,7 @@ from nexuskv_daemon.core import reclaim
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
+from nexuskv_daemon.core.lineage import Lineage
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.publication import Publication
 from nexuskv_daemon.core.reservation import Reservation
@@ -52,10 +53,12 @@ class Store:
         segment_bytes: int,
         publication: Callable[[str], Publication],
         policy: Callable[[], EvictionPolicy] = LeafLru,
+        branches: Lineage | None = None,
     ) -> None:
         self.memory = Memory(budget, segment_bytes)
         self.room = Room(self.memory)
         self.arenas: dict[int, Arena] = {}
+        self.branches = branches or Lineage()
         self._by_contract: dict[tuple[str, bytes], Arena] = {}
         self._by_id: dict[tuple[str, str], Descriptor] = {}
         self._policy = policy
@@ -163,6 +166,17 @@ class Store:
         for entry in held:
             entry.arena.unpin((entry,))
 
+    def make_room(self, arena: Arena, need: int, now: float) -> bool:
+        """Whether `need` slots are free now; if not, a segment is being made. Raises ArenaFull."""
+        if len(arena.pool) < need:
+            self._heed_hints()
+        return self.room.make(arena, need, self.arenas.values(), now)
+
+    def touch(self) -> int:
+        """The tick of what is used just now."""
+        self._tick += 1
+        return self._tick
+
     def plan(self, arena: Arena, keys: list[bytes], parent: bytes, own: Collection[Entry]) -> Plan:
         """What would be written of `keys`; `own` are entries of the reservation that this adds to.
 
@@ -180,12 +194,13 @@ class Store:
             if entry is not None:
                 entry.tick = touched
                 before = entry
-            elif key in arena.writing:
+            elif key in arena.writing or key in arena.vacated:
                 plan.busy += 1
                 if arena.chained:  # nothing is granted below a page that another session may still abort
                     plan.busy = len(keys) - position
                     break
             else:
+                _refuse_below_partial(arena, before)
                 plan.positions.append(position)
                 plan.parents.append(before if arena.chained else None)
                 before = None
@@ -292,6 +307,13 @@ def _leading(arena: Arena, keys: list[bytes]) -> list[Entry]:
             break
         run.append(entry)
     return run
+
+
+def _refuse_below_partial(arena: Arena, parent: Entry | None) -> None:
+    if parent is not None and parent.key in arena.partial:
+        raise BadRequest(
+            "the page before is only partly filled, so nothing can hang from it: append to the branch it is of"
+        )
 
 
 def _refuse_repeats(keys: list[bytes], plan: Plan) -> None:

@@ -95,6 +95,7 @@ static PyMethodDef py_writer_methods[] = {
     PY_METHOD("abort", py_writer_abort, METH_O, "WRITING -> gone; how many."),
     PY_METHOD("tie", py_writer_tie, METH_VARARGS, "Stores a word as `owner` of WRITING and LIVE ones; how many."),
     PY_METHOD("retire", py_writer_retire, METH_O, "LIVE -> RETIRING; how many."),
+    PY_METHOD("revive", py_writer_revive, METH_O, "RETIRING -> LIVE; how many."),
     PY_METHOD("reclaim", py_writer_reclaim, METH_VARARGS, "Frees the retiring buckets that nobody pins; which."),
     PY_METHOD("find", py_writer_find, METH_O, "Bucket of a LIVE or WRITING key, or None."),
     PY_METHOD("read", py_writer_read, METH_O, "The record in a bucket."),

@@ -215,6 +215,10 @@ static PyObject *py_writer_retire(py_writer *self, PyObject *buckets) {
   return py_writer_step(self, buckets, nx_retire);
 }
 
+static PyObject *py_writer_revive(py_writer *self, PyObject *buckets) {
+  return py_writer_step(self, buckets, nx_revive);
+}
+
 static int64_t py_commit_plain(nx_writer *writer, const uint32_t *buckets, size_t n) {
   return nx_commit(writer, buckets, NULL, n);
 }

@@ -207,6 +207,22 @@ int64_t nx_retire(nx_writer *writer, const uint32_t *buckets, size_t n) {
   return done;
 }
 
+/* The word of before comes back. It is no less true than it was: nothing was freed meanwhile, so it names the same bytes,
+ * and a reader that saw it before and sees it now pinned a page that never changed. The next W1 starts the argument anew:
+ * whoever's R5 comes before it in the order of the word has a pin that the next W3 sees. */
+int64_t nx_revive(nx_writer *writer, const uint32_t *buckets, size_t n) {
+  int64_t done = 0;
+  uint64_t elsewhere;
+  for (size_t i = 0; i < n; i++) {
+    if (!nx_is(&writer->table, buckets[i], NX_RETIRING)) continue;
+    if (nx_place(&writer->table, writer->table.hot[buckets[i]].key, &elsewhere) == NX_E_EXISTS) continue;
+    nx_turn(&writer->table, buckets[i], NX_LIVE);
+    nx_tally(&writer->table, 0, 1);
+    done++;
+  }
+  return done;
+}
+
 static bool nx_take_bit(uint8_t *bits, uint64_t at) {
   uint8_t mask = (uint8_t)(1u << (at % 8));
   bool was = (bits[at / 8] & mask) != 0;
