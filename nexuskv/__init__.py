@@ -1,10 +1,23 @@
 """NexusKV: a host's cache of LLM inference state, read in place by engine processes.
 
-Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
+Gathers the public names. `connect` reaches the daemon; `mha`, `mla`, `dsa`, `kda`, `mamba2`, `nsa`, `vision`
+and `tot` describe what a page holds.
 """
 
 from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
-from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
+from nexuskv.contract import (
+    PRESETS,
+    Descriptor,
+    dsa,
+    dsa_indexer,
+    kda,
+    mamba2,
+    mha,
+    mla,
+    nsa,
+    tot,
+    vision,
+)
 from nexuskv.errors import (
     ArenaFull,
     BadRequest,
@@ -54,9 +67,15 @@ __all__ = [
     "VersionMismatch",
     "WritablePage",
     "connect",
+    "dsa",
+    "dsa_indexer",
     "get_include",
     "get_source",
+    "kda",
     "mamba2",
     "mha",
     "mla",
+    "nsa",
+    "tot",
+    "vision",
 ]
