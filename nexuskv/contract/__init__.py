@@ -12,6 +12,7 @@ from nexuskv.contract.dtypes import DType
 from nexuskv.contract.keys import (
     KEY_BYTES,
     MAX_TOKEN_ID,
+    Content,
     TokenIds,
     chain_root,
     content_keys,
@@ -64,6 +65,7 @@ __all__ = [
     "AllPages",
     "AnyDescriptor",
     "Arrangement",
+    "Content",
     "DType",
     "Descriptor",
     "DimensionOrder",

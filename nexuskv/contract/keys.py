@@ -97,8 +97,9 @@ def _root(magic: bytes, digest: bytes, model: str, tenant: str, salt: str) -> by
 
 
 def _hash_of(content: Content) -> bytes:
+    buffer: Any = content  # numpy's stubs do not say that an array is one
     try:
-        return blake2b(content, digest_size=KEY_BYTES).digest()
+        return blake2b(buffer, digest_size=KEY_BYTES).digest()
     except (TypeError, ValueError, BufferError) as error:
         raise LocalError(f"content cannot be hashed ({error}); pass bytes, or a contiguous array") from None
 

@@ -5,8 +5,8 @@ Owns the kind NSA_SPARSE and its constructor. Knows no model; `presets` does.
     summaries in R^(layers x L / l_stride x H_kv x D), selected in R^(layers x K x l_block x H_kv x D)
 
 `layers` may be left out. L is the tokens of a page; D is what is kept of a token and KV head, its key and its value
-side by side. Blocks are numbered by their place in a page; with K * l_block = L, the place in the sequence follows. A
-reader gets just those that it names (`Hit.blocks`, `Page.blocks`).
+side by side. Blocks are numbered by their place; with K * l_block = L that is their place in the sequence. A reader
+gets just those that it names (`Hit.blocks`, `Page.blocks`).
 Source: Native Sparse Attention, arXiv 2502.11089, section 3.3.
 """
 
