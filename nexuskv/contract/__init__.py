@@ -6,6 +6,7 @@ the transports agree on, and it imports nothing of theirs.
 
 from nexuskv.contract.checks import MAX_PAGE_BYTES, check_page_limit
 from nexuskv.contract.codec import decode, encode, from_json, to_json
+from nexuskv.contract.compatibility import Aspect, Compatibility, Reason, Verdict, compatible
 from nexuskv.contract.conflict import differing_fields
 from nexuskv.contract.descriptor import DIGEST_BYTES, Descriptor
 from nexuskv.contract.dtypes import DType
@@ -65,6 +66,8 @@ __all__ = [
     "AllPages",
     "AnyDescriptor",
     "Arrangement",
+    "Aspect",
+    "Compatibility",
     "Content",
     "DType",
     "Descriptor",
@@ -81,6 +84,7 @@ __all__ = [
     "NsaSparse",
     "PageLayout",
     "Quantization",
+    "Reason",
     "Reuse",
     "Role",
     "Scheme",
@@ -89,10 +93,12 @@ __all__ = [
     "TensorSpec",
     "TokenIds",
     "TotBranch",
+    "Verdict",
     "VisionKv",
     "Window",
     "chain_root",
     "check_page_limit",
+    "compatible",
     "content_keys",
     "content_root",
     "context_bytes",
