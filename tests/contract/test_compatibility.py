@@ -35,6 +35,11 @@ GEOMETRY: dict[str, Any] = {
 BASE = mha("a", **GEOMETRY)
 
 
+def like_base(**change: Any) -> AnyDescriptor:
+    """The base with other arguments."""
+    return mha("b", **{**GEOMETRY, **change})
+
+
 @given(descriptors())
 def test_a_contract_is_exactly_compatible_with_itself(d: AnyDescriptor) -> None:
     assert compatible(d, d).verdict is Verdict.EXACT
@@ -72,7 +77,7 @@ def test_exact_is_one_digest_and_everything_else_has_its_reasons(
     "change", [{"engine_family": "SGLANG"}, {"granularity": "BLOCK"}, {"compatibility_flags": ["COW_BRANCH"]}]
 )
 def test_what_changes_no_byte_is_no_reason(change: dict[str, Any]) -> None:
-    found = compatible(BASE, mha("of-another-engine", **(GEOMETRY | change)))
+    found = compatible(BASE, like_base(**change))
     assert (found.verdict, found.reasons) == (Verdict.EXACT, ())
 
 
@@ -103,13 +108,13 @@ def test_another_model_revision_is_incompatible() -> None:
     ],
 )
 def test_every_reason_is_named(change: dict[str, Any], verdict: str, named: set[str]) -> None:
-    found = compatible(BASE, mha("b", **(GEOMETRY | change)))
+    found = compatible(BASE, like_base(**change))
     assert found.verdict == verdict
     assert {reason.field for reason in found.reasons} == named
 
 
 def test_a_reason_says_both_sides() -> None:
-    (reason, _) = compatible(BASE, mha("b", **(GEOMETRY | {"dtype": "float32"}))).reasons
+    (reason, _) = compatible(BASE, like_base(dtype="float32")).reasons
     assert (reason.aspect, reason.producer, reason.consumer) == (Aspect.DTYPE, "float16", "float32")
     assert "convert each number" in reason.sentence
 
@@ -147,7 +152,8 @@ def test_a_consumer_without_the_indexer_leaves_it_out_and_one_with_it_cannot_do_
     found = compatible(plain, indexed)
     assert found.verdict is Verdict.INCOMPATIBLE
     assert {reason.aspect for reason in found.reasons} >= {Aspect.TENSORS}
-    longer = dsa("c", **(sparse | {"top_k": 8}))
+    more: dict[str, Any] = {**sparse, "top_k": 8}
+    longer = dsa("c", **more)
     assert [reason.field for reason in compatible(plain, longer).reasons] == ["layout.page_tokens"]
 
 
@@ -174,7 +180,7 @@ def test_images_of_another_size_are_other_images() -> None:
 
 
 def test_scales_that_are_shared_otherwise_are_encoded_anew() -> None:
-    fine = mha("a", **(GEOMETRY | {"dtype": "float8_e4m3fn"}), quantization="fp8_e4m3")
+    fine = like_base(dtype="float8_e4m3fn", quantization="fp8_e4m3")
     coarse_specs = tuple(
         msgspec.structs.replace(spec, shape=("layers",)) if spec.role == "SCALE" else spec
         for spec in fine.tensor_specs
@@ -196,5 +202,5 @@ def test_latents_in_fp8_become_bfloat16() -> None:
 
 
 def test_a_report_can_be_written_as_json() -> None:
-    found = compatible(BASE, mha("b", **(GEOMETRY | {"layers": 3})))
+    found = compatible(BASE, like_base(layers=3))
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found

@@ -121,9 +121,9 @@ def test_a_state_space_has_groups() -> None:
 
 
 def test_blocks_and_summaries_divide_a_page() -> None:
-    def build(**change: int) -> object:
+    def build(**change: Any) -> object:
         good: dict[str, Any] = {"page_tokens": 64, "block_tokens": 16, "kv_heads": 1, "head_dim": 8}
-        return nsa("a", dtype="float16", engine_family="VLLM", **(good | change))
+        return nsa("a", dtype="float16", engine_family="VLLM", **{**good, **change})
 
     assert build()
     with pytest.raises(DescriptorError, match="block_tokens: 24 does not divide the 64 tokens"):
