@@ -1,6 +1,7 @@
 """NexusKV: a host's cache of LLM inference state, read in place by engine processes.
 
-Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
+Gathers the public names. `connect` reaches the daemon; `mha`, `mla`, `dsa`, `kda`, `mamba2`, `nsa`, `vision`
+and `tot` describe what a page holds.
 """
 
 from nexuskv.client import (
@@ -22,7 +23,19 @@ from nexuskv.client import (
     connect,
     drop_all,
 )
-from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
+from nexuskv.contract import (
+    PRESETS,
+    Descriptor,
+    dsa,
+    dsa_indexer,
+    kda,
+    mamba2,
+    mha,
+    mla,
+    nsa,
+    tot,
+    vision,
+)
 from nexuskv.errors import (
     ArenaFull,
     BadRequest,
@@ -93,9 +106,15 @@ __all__ = [
     "WritablePage",
     "connect",
     "drop_all",
+    "dsa",
+    "dsa_indexer",
     "get_include",
     "get_source",
+    "kda",
     "mamba2",
     "mha",
     "mla",
+    "nsa",
+    "tot",
+    "vision",
 ]

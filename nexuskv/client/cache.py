@@ -1,6 +1,6 @@
 """The cache of one descriptor and model: keys, hits, reservations.
 
-Owns the key chain's root and the splitting of long calls into messages. A hit or reservation belongs to the session
+Owns the root of its keys and the splitting of long calls into messages. A hit or reservation belongs to the session
 that it was made in.
 """
 
@@ -53,15 +53,34 @@ class Cache:
         self.model = model
         self.gain = Gain(descriptor, keeper.paths)
         """What computing and fetching these pages costs: `declare` or `observe` the former."""
-        self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
+        root = contract.content_root if descriptor.content_keyed else contract.chain_root
+        self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
         self._origin = Origin(keeper, descriptor, self.root, self.match)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
-        """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before."""
+        """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
+
+        Raises LocalError for what are no token ids, BadRequest where pages are found by their content.
+        """
+        if self.descriptor.content_keyed:
+            raise BadRequest(f"{self.descriptor.semantic_type} is found by its content: use content_keys()")
         return contract.page_keys(self.root, token_ids, self.descriptor.page_tokens)
+
+    def content_keys(self, content: contract.Content, pages: int = 1) -> list[bytes]:
+        """Keys of the `pages` pages of one input: 32 bytes each, and none depends on another page.
+
+        `content` is all that the state is computed from, or a hash of it. Raises LocalError for what has no bytes,
+        BadRequest where pages are found by the tokens before them.
+        """
+        if not self.descriptor.content_keyed:
+            raise BadRequest(f"{self.descriptor.semantic_type} is found by its tokens: use keys()")
+        return contract.content_keys(self.root, content, pages)
 
     def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
+
+        Pages that are found by their content are no prefix of anything: give the keys of one input, or span of it, and
+        the hit has those up to the first that is absent.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
         dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.

@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from nexuskv.client import blocks
+from nexuskv.client.blocks import Numbers
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed
@@ -52,6 +54,10 @@ class Page(msgspec.Struct, eq=False):
         self._hit.check()
         page: npt.NDArray[np.uint8] = self._segment.pages[self._slot]
         return page
+
+    def blocks(self, wanted: Numbers, *, layer: int | None = None) -> list[Array]:
+        """As `Hit.blocks`, of this page alone."""
+        return blocks.select(self._hit.descriptor, (self,), wanted, layer)
 
 
 class PagePins(Protocol):
@@ -127,6 +133,25 @@ class Hit:
         """Where each page lies, for engines that read through other means than numpy."""
         self.check()
         return [Handle(*extent) for extent in self._pins.extents()]
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What the pages hold."""
+        return self._source.descriptor
+
+    def blocks(self, wanted: Numbers, *, layer: int | None = None) -> list[Array]:
+        """Just these blocks of sparse pages, in this order: read-only views (block_tokens, kv_heads, head_dim).
+
+        `wanted` are the selector's numbers (`client.blocks` says how blocks are numbered), `layer` is needed where a
+        page has several. No byte of another block is touched. Raises BadRequest for a number that is not there, Closed.
+        """
+        self.check()
+        return blocks.select(self.descriptor, list(self), wanted, layer)
+
+    def block_numbers(self, *, layer: int | None = None) -> list[int]:
+        """The numbers of all blocks of these pages, page by page. Raises BadRequest where there are none, Closed."""
+        self.check()
+        return [int(number) for number in blocks.numbers(self.descriptor, list(self), layer)]
 
     def check(self) -> None:
         """Raises Closed after `close` or that of the client, and in a forked child."""

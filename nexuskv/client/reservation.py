@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nexuskv.client.hit import Keys
 from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
-from nexuskv.contract import AllPages, Descriptor
+from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed, Disconnected, RemoteError
 from nexuskv.ipc.mapping import Array, MappedSegment
 from nexuskv.protocol import messages as m
@@ -233,7 +233,7 @@ class Reservation(PageGrant):
             if at:
                 granted = self._session.call(self._request(self._session.number(), at), m.Reserved)
             self._take(granted, at)
-            if granted.busy and isinstance(self._descriptor.reuse, AllPages):
+            if granted.busy and self._descriptor.chained:
                 return  # nothing can hang below a page that somebody else may still abort
 
     def _request(self, number: int, at: int) -> m.Reserve:

@@ -6,6 +6,7 @@ variables of a kind say what it needs. Each refusal is a DescriptorError that na
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from nexuskv.contract import scales
@@ -72,12 +73,25 @@ def _check_names(specs: tuple[TensorSpec, ...]) -> None:
 
 def _check_roles(descriptor: "Descriptor") -> None:
     roles = Counter(spec.role for spec in descriptor.tensor_specs)
+    there = frozenset(roles) & descriptor.axes.keys()
+    forms = descriptor.forms or (frozenset(descriptor.axes),)
+    # Of several forms, the one that is nearest tells best what is missing or too much.
+    form = min(forms, key=lambda each: len(each ^ there))
     for role in descriptor.axes:
-        if roles[role] != 1:
+        needed = int(role in form)
+        if roles[role] != needed:
             raise DescriptorError(
                 "tensor_specs",
-                f"{descriptor.semantic_type} needs one tensor of role {role}, not {roles[role]}",
+                f"{descriptor.semantic_type} needs {'one tensor' if needed else 'none'} of role {role},"
+                f" not {roles[role]}{_alternatives(forms, descriptor.axes)}",
             )
+
+
+def _alternatives(forms: tuple[frozenset[Role], ...], axes: Iterable[Role]) -> str:
+    """The forms there are, where there is a choice."""
+    if len(forms) == 1:
+        return ""
+    return "; it has " + ", or ".join("+".join(role for role in axes if role in form) for form in forms)
 
 
 def _check_dims(descriptor: "Descriptor") -> None:
@@ -109,6 +123,8 @@ def _check_tensor(descriptor: "Descriptor", field: str, spec: TensorSpec) -> Non
             raise DescriptorError(f"{field}.shape", f"axis {axis!r} is not bound; give its size in dims")
     if spec.dtype is DType.INT4 and (not spec.shape or sizes[spec.shape[-1]] % 2):
         raise DescriptorError(f"{field}.shape", "int4 is packed two a byte: the last axis must be even")
+    if spec.role is Role.SELECTOR_INDEX and spec.dtype not in (DType.INT32, DType.UINT32):
+        raise DescriptorError(f"{field}.dtype", f"{spec.dtype}; block numbers are int32 or uint32")
     if spec.role is Role.SCALE:
         _check_leading(descriptor, f"{field}.shape", spec)
     elif spec.role in descriptor.axes:

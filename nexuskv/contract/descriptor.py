@@ -36,7 +36,13 @@ class Descriptor(
     """The fields of every kind; a kind's constructor builds one, `decode` reads one. DescriptorError either way."""
 
     axes: ClassVar[dict[Role, tuple[str, ...]]]
-    """The roles that the kind needs, once each, with their axes in NHD order, an optional leading `layers` apart."""
+    """The roles that the kind knows, with their axes in NHD order, an optional leading `layers` apart."""
+    forms: ClassVar[tuple[frozenset[Role], ...]] = ()
+    """The sets of roles that a page of the kind may have, once each; left empty, every page has all of `axes`."""
+    content_keyed: ClassVar[bool] = False
+    """Whether pages are found by what they were computed from (`keys.content_keys`), not by the tokens before them."""
+    block_roles: ClassVar[tuple[Role, Role | None] | None] = None
+    """Of a kind whose pages hold blocks: the tensor they are cut from, and the one that numbers them."""
     interleaved_axes: ClassVar[tuple[str, ...]]
     """Leading axes that have one unit of all tensors for each index when the arrangement is interleaved."""
     schemes: ClassVar[frozenset[Scheme]]
@@ -80,6 +86,11 @@ class Descriptor(
     def bytes_per_token(self) -> float:
         """Page bytes over page tokens; of a checkpoint, its size spread over the tokens between two of them."""
         return self.page_bytes / self.page_tokens
+
+    @property
+    def chained(self) -> bool:
+        """Whether a page is of use only below the one before it: what is resident is closed under "prefix of"."""
+        return isinstance(self.reuse, AllPages) and not self.content_keyed
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -12,6 +12,11 @@ Lengths and tokens are unsigned 32-bit little-endian; strings are UTF-8; hashes 
 personalisation. A length before each part keeps ("ab", "c") and ("a", "bc") apart. Tokens that do not fill a page
 have a key as the tail of a branch only; the length of what is hashed keeps it apart from the keys of full pages. A
 page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
+
+State that is found by its content (`Descriptor.content_keyed`) is not chained; page p of an input has
+
+    root  = BLAKE2b-256( "nexuskv-content-v1" | the same parts )
+    key p = BLAKE2b-256( root | BLAKE2b-256( content ) | p )
 """
 
 import sys
@@ -28,11 +33,15 @@ from nexuskv.errors import LocalError
 
 KEY_BYTES: Final = 32
 MAX_TOKEN_ID: Final = 2**32 - 1
-_ROOT_MAGIC: Final = b"nexuskv-chain-v1"
+_CHAIN_MAGIC: Final = b"nexuskv-chain-v1"
+_CONTENT_MAGIC: Final = b"nexuskv-content-v1"
 _TOKEN_BYTES: Final = 4
 
 TokenIds: TypeAlias = "Iterable[int] | NDArray[Any] | bytes | bytearray | memoryview"
 """Integers, an integer array of one dimension (numpy, array.array, torch), or bytes that are u32 little-endian."""
+
+Content: TypeAlias = "bytes | bytearray | memoryview | NDArray[Any]"
+"""Whatever has contiguous bytes; an array's shape and type are not among them."""
 
 
 def chain_root(digest: bytes, model: str, tenant: str, salt: str) -> bytes:
@@ -40,12 +49,15 @@ def chain_root(digest: bytes, model: str, tenant: str, salt: str) -> bytes:
 
     `digest` is the descriptor's. Raises LocalError.
     """
-    _check_length("digest", digest, "descriptor.digest")
-    chain = blake2b(_ROOT_MAGIC, digest_size=KEY_BYTES)
-    for part in (digest, _utf8("model", model), _utf8("tenant", tenant), _utf8("salt", salt)):
-        chain.update(len(part).to_bytes(4, "little"))
-        chain.update(part)
-    return chain.digest()
+    return _root(_CHAIN_MAGIC, digest, model, tenant, salt)
+
+
+def content_root(digest: bytes, model: str, tenant: str, salt: str) -> bytes:
+    """What `content_keys` begin with: 32 bytes that keep apart what `chain_root` does, and both from each other.
+
+    `digest` is the descriptor's. Raises LocalError.
+    """
+    return _root(_CONTENT_MAGIC, digest, model, tenant, salt)
 
 
 def page_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]:
@@ -74,6 +86,38 @@ def page_and_tail_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> tu
     if tail:
         keys.append(blake2b((keys[-1] if keys else root) + tail, digest_size=KEY_BYTES).digest())
     return keys, tail
+
+
+def content_keys(root: bytes, content: Content, pages: int = 1) -> list[bytes]:
+    """Keys of the `pages` pages of one input; each stands alone.
+
+    `content` is all that the state is computed from: the input's bytes or a hash of them and, where they matter, its
+    resolution, frames and place. `root` is a content root. Raises LocalError.
+    """
+    _check_length("root", root, "content_root(...)")
+    if not 1 <= pages <= MAX_TOKEN_ID:
+        raise LocalError(f"pages is {pages}; an input has 1 to {MAX_TOKEN_ID}")
+    prefix = root + _hash_of(content)
+    return [
+        blake2b(prefix + page.to_bytes(4, "little"), digest_size=KEY_BYTES).digest() for page in range(pages)
+    ]
+
+
+def _root(magic: bytes, digest: bytes, model: str, tenant: str, salt: str) -> bytes:
+    _check_length("digest", digest, "descriptor.digest")
+    root = blake2b(magic, digest_size=KEY_BYTES)
+    for part in (digest, _utf8("model", model), _utf8("tenant", tenant), _utf8("salt", salt)):
+        root.update(len(part).to_bytes(4, "little"))
+        root.update(part)
+    return root.digest()
+
+
+def _hash_of(content: Content) -> bytes:
+    buffer: Any = content  # numpy's stubs do not say that an array is one
+    try:
+        return blake2b(buffer, digest_size=KEY_BYTES).digest()
+    except (TypeError, ValueError, BufferError) as error:
+        raise LocalError(f"content cannot be hashed ({error}); pass bytes, or a contiguous array") from None
 
 
 def token_bytes(token_ids: TokenIds) -> bytes:

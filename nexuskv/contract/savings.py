@@ -1,11 +1,12 @@
-"""How much smaller one kind of state is than another.
+"""How much smaller one kind of state is than another, a token and a whole context.
 
-Owns one formula. Knows nothing of models; it compares what two descriptors store a token.
+Owns the formulas. Knows nothing of models; it compares what two descriptors store.
 """
 
 from math import prod
 
 from nexuskv.contract.descriptor import Descriptor
+from nexuskv.contract.reuse import AllPages, LastCheckpoint, Window
 
 
 def saving(reference: Descriptor, candidate: Descriptor, *, candidate_bits: float | None = None) -> float:
@@ -15,6 +16,29 @@ def saving(reference: Descriptor, candidate: Descriptor, *, candidate_bits: floa
     DeepSeek-V2 stores 6 bits (arXiv 2405.04434, section 3.2.3). Alignment is not counted.
     """
     return 1 - _bits_per_token(candidate, candidate_bits) / _bits_per_token(reference)
+
+
+def context_bytes(descriptor: Descriptor, tokens: int) -> int:
+    """Bytes that must be resident to go on after `tokens` tokens: whole pages, those that the reuse rule needs."""
+    return _pages(descriptor, tokens) * descriptor.page_bytes
+
+
+def context_saving(reference: Descriptor, candidate: Descriptor, tokens: int) -> float:
+    """Share of the reference's bytes of a context of `tokens` tokens that the candidate does without.
+
+    Unlike `saving` it holds for windows and checkpoints, which cost less a token the longer the context is.
+    """
+    return 1 - context_bytes(candidate, tokens) / context_bytes(reference, tokens)
+
+
+def _pages(descriptor: Descriptor, tokens: int) -> int:
+    match descriptor.reuse:
+        case AllPages():
+            return -(-tokens // descriptor.page_tokens)
+        case LastCheckpoint():
+            return 1
+        case Window():
+            return -(-min(tokens, descriptor.reuse.tokens) // descriptor.page_tokens)
 
 
 def _bits_per_token(descriptor: Descriptor, element_bits: float | None = None) -> float:

@@ -23,6 +23,8 @@ PAYLOAD_DTYPE: Final = {
 }
 """Element type of the tensors that a scheme quantises; each of them has one scale tensor."""
 
+FP8: Final = frozenset({Scheme.FP8_E4M3, Scheme.FP8_E5M2})
+
 _SCALE_DTYPES: Final = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
 

@@ -92,4 +92,5 @@ def _dequantize_rows(payload: Payload, scales: Float32, out: Floats) -> None:
         np.copyto(work, payload[block])
         np.multiply(work, scales[block, None], out=work)
         if work is not to:
-            np.copyto(to, work, casting="unsafe")
+            with np.errstate(over="ignore"):  # what float16 cannot hold is infinite
+                np.copyto(to, work, casting="unsafe")

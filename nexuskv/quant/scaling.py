@@ -85,6 +85,30 @@ def _highest(largest: float) -> np.float32:
     return scale if float(scale) * largest <= float(top) else np.nextafter(scale, np.float32(0))
 
 
+def quotients(x: Floats, largest: float, first_row: int) -> tuple[Float32, Float32]:
+    """Of (rows, width): x / scale in float32, new, and the scales; the rows begin at `first_row` of all.
+
+    Raises LocalError for a NaN or an infinity.
+    """
+    work: Float32 = np.abs(x, dtype=np.float32)
+    peaks = work.max(-1)
+    if not np.isfinite(peaks).all():
+        refuse_not_finite(x, first_row)
+    scales = scales_of(peaks, largest)
+    np.divide(x, divisors(scales)[:, None], out=work, dtype=np.float32)
+    return work, scales
+
+
+def into(numbers: Float32, out: Floats | None) -> Floats:
+    """The numbers, or `out` with them, rounded to its dtype."""
+    if out is None:
+        return numbers
+    check_output(out, numbers.shape)
+    with np.errstate(over="ignore"):  # what float16 cannot hold is infinite
+        np.copyto(out, numbers, casting="unsafe")
+    return out
+
+
 def divisors(scales: Float32) -> Float32:
     """The scales, but 1 for 0: a row of zeros is divided like any other."""
     return np.where(scales == 0, np.float32(1), scales)

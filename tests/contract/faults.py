@@ -7,7 +7,19 @@ from typing import Any
 
 import msgspec
 
-from nexuskv.contract import MAX_PAGE_BYTES, AnyDescriptor, mamba2, mha, mla, to_json
+from nexuskv.contract import (
+    MAX_PAGE_BYTES,
+    AnyDescriptor,
+    dsa,
+    kda,
+    mamba2,
+    mha,
+    mla,
+    nsa,
+    to_json,
+    tot,
+    vision,
+)
 
 Document = dict[str, Any]
 Case = tuple[Document, str, str]
@@ -28,6 +40,22 @@ MHA_FP8 = mha(
     arrangement="interleaved",
 )
 MLA = mla("a", layers=2, dtype="float16", engine_family="VLLM", arrangement="interleaved")
+DSA = dsa(
+    "a", top_k=4, block_tokens=2, kv_heads=1, head_dim=8, index_dim=4, dtype="float16", engine_family="VLLM"
+)
+KDA = kda("a", heads=2, key_dim=4, dtype="float16", engine_family="VLLM")
+NSA = nsa("a", page_tokens=8, block_tokens=4, kv_heads=1, head_dim=8, dtype="float16", engine_family="VLLM")
+VISION = vision(
+    "a",
+    grid_height=2,
+    grid_width=2,
+    key_dim=8,
+    kv_heads=1,
+    head_dim=8,
+    dtype="float16",
+    engine_family="VLLM",
+)
+TOT = tot("a", kv_heads=1, head_dim=8, dtype="float16", engine_family="VLLM")
 MAMBA = mamba2("a", heads=2, head_dim=4, state_size=8, dtype="float16", engine_family="VLLM")
 
 
@@ -54,6 +82,7 @@ def removed(descriptor: AnyDescriptor, path: str) -> Document:
 
 
 KEY, VALUE = (msgspec.to_builtins(spec) for spec in MHA.tensor_specs)
+INDEXER = msgspec.to_builtins(DSA.tensor_specs[2])
 LATENT = {"name": "latent", "role": "LATENT_KV", "dtype": "float16", "shape": ["layers", "page_tokens"]}
 SCALE = {"name": "key_scale", "role": "SCALE", "dtype": "float32", "shape": ["layers"]}
 
@@ -222,6 +251,55 @@ FAULTS: dict[str, Case] = {
         "quantization.scheme",
         "SSM_MAMBA2 is stored with none only",
     ),
+    "blocks without their numbers": (
+        changed(DSA, "tensor_specs", msgspec.to_builtins(DSA.tensor_specs[::2])),
+        "tensor_specs",
+        "needs one tensor of role SELECTOR_INDEX, not 0; it has SPARSE_BLOCK+SELECTOR_INDEX, or",
+    ),
+    "indexer keys twice": (
+        changed(
+            DSA,
+            "tensor_specs",
+            [*msgspec.to_builtins(DSA.tensor_specs), {**INDEXER, "name": "more"}],
+        ),
+        "tensor_specs",
+        "one tensor of role INDEXER_K, not 2",
+    ),
+    "block numbers that are no integers": (
+        changed(DSA, "tensor_specs.1.dtype", "float16"),
+        "tensor_specs[1].dtype",
+        "int32 or uint32",
+    ),
+    "a state without its decay": (
+        changed(KDA, "tensor_specs", msgspec.to_builtins(KDA.tensor_specs[:1])),
+        "tensor_specs",
+        "KDA_RECURRENT needs one tensor of role DECAY, not 0",
+    ),
+    "blocks without summaries": (
+        changed(NSA, "tensor_specs", msgspec.to_builtins(NSA.tensor_specs[1:])),
+        "tensor_specs",
+        "NSA_SPARSE needs one tensor of role SUMMARY, not 0",
+    ),
+    "vision of nothing": (
+        changed(VISION, "tensor_specs", []),
+        "tensor_specs",
+        "it has KEY, or KEY+CROSS_KEY+CROSS_VALUE, or CROSS_KEY+CROSS_VALUE",
+    ),
+    "cross keys without values": (
+        changed(VISION, "tensor_specs", msgspec.to_builtins(VISION.tensor_specs[:2])),
+        "tensor_specs",
+        "VISION_KV needs",
+    ),
+    "a branch without values": (
+        changed(TOT, "tensor_specs", msgspec.to_builtins(TOT.tensor_specs[:1])),
+        "tensor_specs",
+        "TOT_BRANCH needs one tensor of role VALUE, not 0",
+    ),
+    "window of images": (
+        changed(VISION, "reuse", {"rule": "WINDOW", "tokens": 1}),
+        "reuse",
+        "VISION_KV is restored by ALL_PAGES only",
+    ),
     "odd int4": (
         changed(
             mha("a", kv_heads=1, head_dim=8, dtype="int4", engine_family="VLLM", quantization="int4"),
@@ -264,6 +342,7 @@ DECODED_ONLY: dict[str, Case] = {
         "'MHA' is unknown to this version",
     ),
     "no kind": (removed(MHA, "semantic_type"), "semantic_type", "missing"),
+    "lineage of a branch": (changed(TOT, "branch_depth", 3), "branch_depth", "unknown field; leave it out"),
     "unknown field": (changed(MHA, "colour", "red"), "colour", "unknown field; leave it out"),
     "no dimensions": (removed(MHA, "dims"), "dims", "missing; it is required"),
 }

@@ -208,6 +208,18 @@ GOLDEN_DIGESTS = {
     "llama-3-8b-page16": "2a5eacf988911975fbeb1f15a8cf95fe10feeacd5ac30efe58d7eda17ac1c839",
     "qwen2.5-7b-page16": "4de56e1a722e754cc4b2c3008c7f6ef4b91e0bab39293a219d880337d434c4c1",
     "deepseek-v3-mla-page16": "44a629c54a07ac7755a96004c07538cb8c937e9add0202a97633e70e59454f54",
+    "llama-3-70b-page16": "36aa6b40341e1810d47ed21f14cd59ef3a9d14a66eb83634aa8130aeb63ccce0",
+    "mistral-7b-v0.1-page16": "45d3dde9b8fdd01fb9255f8221adedaf4860507ff12459e26bab19964945e46e",
+    "deepseek-v2-mla-page16": "11a35de1edec71454f46e9aba60bd820c24991836e693e1deb3cc4e294a5dfb4",
+    "deepseek-v3.2-dsa-page64": "e8bc8da9d66bf9973df596a4a7b9857673562b07a7615e14813d18e9031fd929",
+    "deepseek-v3.2-indexer-page64": "3b3987db9d15b827fab39cda0231c8b365780697b69bca4236a434a50b1f0e85",
+    "kimi-linear-48b-kda-checkpoint256": "80469e500075e79c58206c64abbc95170fadef685ab21534d0a62b795f613383",
+    "kimi-linear-48b-mla-page16": "549b159faa39e1481cd81c523605a6496fd1fc8197fc36b816bfd5f6e34c7c50",
+    "jamba-v0.1-attention-page16": "c4a03b8dc817427f4a2d5e777caba8de6ecd0a8c649f4dc823a17b82614df94b",
+    "jamba-v0.1-mamba-checkpoint256": "e9582d876f6a612e7a7f3c73882324b11f347b223d28ecd447384df2b5cdf5ee",
+    "nsa-27b-page64": "b3cd91de0d50ca9c09830eb166011ee332264317e038d115625ae0b080008ae5",
+    "qwen2-vl-7b-image448": "6de69a4600e20300ccbac88ea3818e8be1b39689c1a8428dd15b3b21f6f6a47d",
+    "llama-3-8b-tot-page16": "e9ff29b02d847a99a05141c4b2586c4c7e2d83081054da2620d75ef82a223d97",
     "mamba2-2.7b-checkpoint256": "af4b32b54744323af2f95cbcf6ab8fa48b899e215b2ce9cc5280da0a391b6f89",
 }
 GOLDEN_QUANTISED = "a10082035748daf5725c5a4f2264a0e2fb484dd7e4d922bd30352e192ecd4039"

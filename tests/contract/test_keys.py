@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexuskv.contract import KEY_BYTES, MAX_TOKEN_ID, PRESETS, chain_root, page_keys
+from nexuskv.contract import (
+    KEY_BYTES,
+    MAX_TOKEN_ID,
+    PRESETS,
+    chain_root,
+    content_keys,
+    content_root,
+    page_keys,
+)
 from nexuskv.errors import LocalError
 
 ROOT = bytes(range(32))
@@ -179,4 +187,55 @@ GOLDEN_ROOT = "979e1e4f1c51f4b085adbb252ea254f04862523b86ee457812dd12639744bf2d"
 GOLDEN_KEYS = [
     "d0fbad171ba4ef098455e769d69b29bb65529f2337b495b3fb0067b9d182789e",
     "c6e31e4759bdba74f22e8137673b918ab6e32bfefc6eb439585bcf867d39e8ce",
+]
+
+
+# Content
+
+
+@given(st.binary(max_size=200), st.integers(1, 5))
+def test_content_keys_are_the_documented_encoding(content: bytes, pages: int) -> None:
+    hashed = blake2b(content, digest_size=32).digest()
+    expected = [blake2b(ROOT + hashed + struct.pack("<I", p), digest_size=32).digest() for p in range(pages)]
+    assert content_keys(ROOT, content, pages) == expected
+
+
+def test_the_content_root_is_the_documented_encoding() -> None:
+    parts = [bytes(32), b"model", b"tenant", b"salt"]
+    encoded = b"nexuskv-content-v1" + b"".join(struct.pack("<I", len(part)) + part for part in parts)
+    assert content_root(bytes(32), "model", "tenant", "salt") == blake2b(encoded, digest_size=32).digest()
+
+
+def test_golden_content_keys() -> None:
+    root = content_root(
+        PRESETS["qwen2-vl-7b-image448"].digest, "Qwen/Qwen2-VL-7B-Instruct@eed1309", "uid:1000", ""
+    )
+    assert [key.hex() for key in content_keys(root, b"an image", 2)] == GOLDEN_CONTENT
+
+
+@pytest.mark.parametrize("change", [{"model": "n"}, {"tenant": "u"}, {"salt": "s"}, {"digest": b"x" * 32}])
+def test_the_same_content_elsewhere_has_other_keys(change: dict[str, Any]) -> None:
+    same: dict[str, Any] = {"digest": bytes(32), "model": "m", "tenant": "t", "salt": ""}
+    assert content_keys(content_root(**(same | change)), b"x") != content_keys(content_root(**same), b"x")
+
+
+def test_content_may_be_any_contiguous_buffer() -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    keys = {content_keys(ROOT, form)[0] for form in (pixels, pixels.tobytes(), bytearray(pixels.tobytes()))}
+    assert len(keys) == 1
+    with pytest.raises(LocalError, match="content cannot be hashed"):
+        content_keys(ROOT, pixels[:, ::2])
+    with pytest.raises(LocalError, match="content cannot be hashed"):
+        content_keys(ROOT, "text")  # type: ignore[arg-type]  # the fault under test
+
+
+@pytest.mark.parametrize("pages", [0, -1, 2**32])
+def test_an_input_has_pages(pages: int) -> None:
+    with pytest.raises(LocalError, match="pages is"):
+        content_keys(ROOT, b"", pages)
+
+
+GOLDEN_CONTENT = [
+    "1a01187a575a550028a41384ddfb174574e457d15a86a070f8b24d4ca50110c8",
+    "7495938f97845ed3aebb6e95cccca4052e654f43738163357e1da4b78b59e0c1",
 ]

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from nexuskv.contract import (
     MAX_PAGE_BYTES,
     AnyDescriptor,
+    DsaSparse,
+    KdaRecurrent,
     MhaKv,
     MlaLatent,
+    NsaSparse,
     SsmMamba2,
+    TotBranch,
+    VisionKv,
     Window,
     check_page_limit,
     decode,
@@ -22,12 +27,18 @@ from nexuskv.contract import (
     mamba2,
     mha,
     mla,
+    nsa,
     to_json,
 )
 from nexuskv.errors import DescriptorError, LocalError
 from tests.contract.faults import DECODED_ONLY, FAULTS, MAMBA, MHA, MHA_FP8, MHA_INT8, MLA, Case, Document
 
-KINDS: dict[str, type[MhaKv | MlaLatent | SsmMamba2]] = {
+KINDS: dict[str, type[AnyDescriptor]] = {
+    "DSA_SPARSE": DsaSparse,
+    "KDA_RECURRENT": KdaRecurrent,
+    "NSA_SPARSE": NsaSparse,
+    "TOT_BRANCH": TotBranch,
+    "VISION_KV": VisionKv,
     "MHA_KV": MhaKv,
     "MLA_LATENT": MlaLatent,
     "SSM_MAMBA2": SsmMamba2,
@@ -107,6 +118,20 @@ def test_fp8_latents_come_in_whole_tiles() -> None:
 def test_a_state_space_has_groups() -> None:
     with pytest.raises(DescriptorError, match="groups: 0 is out of bounds"):
         mamba2("a", heads=2, head_dim=4, state_size=8, dtype="float16", engine_family="VLLM", groups=0)
+
+
+def test_blocks_and_summaries_divide_a_page() -> None:
+    def build(**change: Any) -> object:
+        good: dict[str, Any] = {"page_tokens": 64, "block_tokens": 16, "kv_heads": 1, "head_dim": 8}
+        return nsa("a", dtype="float16", engine_family="VLLM", **{**good, **change})
+
+    assert build()
+    with pytest.raises(DescriptorError, match="block_tokens: 24 does not divide the 64 tokens"):
+        build(block_tokens=24, summary_stride=16)
+    with pytest.raises(DescriptorError, match="summary_stride: 24 does not divide the 64 tokens"):
+        build(summary_stride=24)
+    with pytest.raises(DescriptorError, match="block_tokens: 0 is out of bounds"):
+        build(block_tokens=0, summary_stride=16)
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 2**63, 1.5, "4096"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nexuskv.contract import PRESETS, mha, mla, saving
+from nexuskv.contract import MULTI_HEAD, PRESETS, context_bytes, context_saving, mha, mla, saving
 
 V2 = mla("deepseek-v2", layers=60, dtype="bfloat16", engine_family="VLLM")
 DENSE_67B = mha("deepseek-67b", layers=95, kv_heads=8, head_dim=128, dtype="bfloat16", engine_family="VLLM")
@@ -42,3 +42,42 @@ def test_quantised_keys_cost_their_scales() -> None:
         quantization="int8_per_token_head_f32_scale_v1",
     )
     assert saving(llama, int8) == pytest.approx(1 - (128 + 4) / 256)
+
+
+CONTEXT = 128 * 1024
+
+
+def test_attention_keeps_every_page_of_a_context() -> None:
+    llama = PRESETS["llama-3-8b-page16"]
+    assert context_bytes(llama, CONTEXT) == 16 << 30
+    assert context_bytes(llama, 17) == 2 * llama.page_bytes
+
+
+def test_a_window_keeps_its_own_pages() -> None:
+    mistral = PRESETS["mistral-7b-v0.1-page16"]
+    assert context_bytes(mistral, CONTEXT) == 4096 // 16 * mistral.page_bytes
+    assert context_bytes(mistral, 32) == 2 * mistral.page_bytes
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mamba2-2.7b-checkpoint256", "jamba-v0.1-mamba-checkpoint256", "kimi-linear-48b-kda-checkpoint256"],
+)
+def test_a_checkpoint_costs_the_same_after_any_context(name: str) -> None:
+    assert (
+        context_bytes(PRESETS[name], 1) == context_bytes(PRESETS[name], 1 << 24) == PRESETS[name].page_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama-3-8b-page16", 1 - 8 / 32),
+        ("qwen2.5-7b-page16", 1 - 4 / 28),
+        ("deepseek-v3-mla-page16", 1 - 576 / (2 * 128 * 128)),
+        ("mistral-7b-v0.1-page16", 1 - (8 / 32) * (4096 / CONTEXT)),
+        ("nsa-27b-page64", 1 - (4 * 320 * 68 / 64) / (2 * 64 * 160)),
+    ],
+)
+def test_savings_against_multi_head_attention(name: str, expected: float) -> None:
+    assert context_saving(MULTI_HEAD[name], PRESETS[name], CONTEXT) == pytest.approx(expected)

@@ -78,16 +78,21 @@ def test_descriptors_cost_what_the_models_say() -> None:
     assert (llama["page_bytes"], llama["token_bytes"]) == (2 * 2**20, 2 * 32 * 8 * 128 * 2)
     assert llama["context_bytes"] == 16 * 2**30
     assert deepseek["token_bytes"] == 61 * (512 + 64) * 2
-    mamba = next(row for row in rows.values() if row["semantic_type"] == "SSM_MAMBA2")
-    assert mamba["token_bytes"] is None
-    assert mamba["context_bytes"] == mamba["page_bytes"]
+    checkpoints = [row for row in rows.values() if row["semantic_type"] in ("SSM_MAMBA2", "KDA_RECURRENT")]
+    assert len(checkpoints) == 3
+    for row in checkpoints:
+        assert row["token_bytes"] is None
+        assert row["context_bytes"] == row["page_bytes"]
+    assert rows["mistral-7b-v0.1-page16"]["context_bytes"] == 4096 // 16 * 2 * 2**20
+    assert llama["saving"] == pytest.approx(0.75)
+    assert deepseek["saving"] == pytest.approx(1 - 576 / (2 * 128 * 128))
 
 
 def test_descriptors_for_people() -> None:
     ended = nexuskv_command("descriptors", COLUMNS="200")
     assert ended.returncode == 0
     (llama,) = (line for line in ended.stdout.splitlines() if "llama-3-8b-page16" in line)
-    for part in ("MHA_KV", "VLLM", "2 MiB", "128 KiB", "16 GiB"):
+    for part in ("MHA_KV", "VLLM", "2 MiB", "128 KiB", "16 GiB", "75.00%"):
         assert part in llama
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from nexuskv.contract import AllPages, Descriptor, slot_bytes
+from nexuskv.contract import Descriptor, slot_bytes
 from nexuskv_daemon.core.entries import ABSENT, COMMITTED, RETIRING, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy
 from nexuskv_daemon.core.ghosts import Ghosts
@@ -61,7 +61,7 @@ class Arena:
     def __post_init__(self) -> None:
         self.page_bytes = self.descriptor.page_bytes
         self.slot_bytes = slot_bytes(self.page_bytes)
-        self.chained = isinstance(self.descriptor.reuse, AllPages)
+        self.chained = self.descriptor.chained
 
     @property
     def evictable_at_most(self) -> int:

@@ -3,12 +3,13 @@
 Owns no rule: whatever is built here is checked by the descriptor itself. Knows no kind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Required, TypedDict, TypeVar
 
 from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.dtypes import DType
 from nexuskv.contract.reuse import AllPages, Reuse
+from nexuskv.contract.scales import FP8, PAYLOAD_DTYPE
 from nexuskv.contract.tensors import LAYERS, Layout, Quantization, TensorSpec
 from nexuskv.contract.vocabulary import (
     Arrangement,
@@ -77,6 +78,23 @@ def tensor(name: str, role: Role, dtype: DType, axes: tuple[str, ...], layers: i
 def scale(payload: TensorSpec, axes: tuple[str, ...]) -> TensorSpec:
     """Float32 scales of a payload, one for every index of `axes`."""
     return TensorSpec(name=f"{payload.name}_scale", role=Role.SCALE, dtype=DType.FLOAT32, shape=axes)
+
+
+def scales(
+    scheme: Scheme, payloads: Iterable[TensorSpec], fp8: Container[str], integer: Container[str]
+) -> tuple[TensorSpec, ...]:
+    """The scales of those `payloads` that `scheme` quantises: one for every index of the axes that do not share one.
+
+    `fp8` and `integer` name the axes along which numbers share a scale under either sort of scheme.
+    """
+    if scheme is Scheme.NONE:
+        return ()
+    shared = fp8 if scheme in FP8 else integer
+    return tuple(
+        scale(payload, tuple(axis for axis in payload.shape if axis not in shared))
+        for payload in payloads
+        if payload.dtype is PAYLOAD_DTYPE[scheme]
+    )
 
 
 def sizes(**given: int | None) -> dict[str, int]:

@@ -17,13 +17,13 @@ from nexuskv.contract.reuse import AllPages, Reuse, Window
 from nexuskv.contract.tensors import LAYERS, PAGE_TOKENS, TensorSpec
 from nexuskv.contract.vocabulary import DimensionOrder, Role, Scheme, member
 
-_AXES: Final = (PAGE_TOKENS, "kv_heads", "head_dim")
+AXES: Final = (PAGE_TOKENS, "kv_heads", "head_dim")
 
 
 class MhaKv(Descriptor, tag="MHA_KV", frozen=True, kw_only=True):
     """Keys and values of attention, grouped-query and multi-query attention included."""
 
-    axes: ClassVar = {Role.KEY: _AXES, Role.VALUE: _AXES}
+    axes: ClassVar = {Role.KEY: AXES, Role.VALUE: AXES}
     interleaved_axes: ClassVar = (LAYERS,)
     schemes: ClassVar = frozenset(Scheme)
     reuse_rules: ClassVar = (AllPages, Window)
@@ -48,15 +48,11 @@ def mha(
     and int4 one for each layer, token and KV head. `common` is engine_family (required), granularity, arrangement and
     compatibility_flags. Raises DescriptorError.
     """
-    axes = in_order(_AXES, member(DimensionOrder, "layout.dimension_order", dimension_order))
     scheme = member(Scheme, "quantization.scheme", quantization)
-    stored = member(DType, "dtype", dtype)
-    key = build.tensor("key", Role.KEY, stored, axes, layers)
-    value = build.tensor("value", Role.VALUE, stored, axes, layers)
     return build.assemble(
         MhaKv,
         descriptor_id,
-        (key, value, *_scales(scheme, key), *_scales(scheme, value)),
+        tensors(scheme, dtype, layers, dimension_order),
         build.sizes(layers=layers, kv_heads=kv_heads, head_dim=head_dim),
         page_tokens,
         dimension_order=dimension_order,
@@ -66,9 +62,10 @@ def mha(
     )
 
 
-def _scales(scheme: Scheme, payload: TensorSpec) -> tuple[TensorSpec, ...]:
-    if scheme is Scheme.NONE:
-        return ()
-    a_page = scheme in (Scheme.FP8_E4M3, Scheme.FP8_E5M2)
-    shared = ("head_dim", PAGE_TOKENS) if a_page else ("head_dim",)
-    return (build.scale(payload, tuple(axis for axis in payload.shape if axis not in shared)),)
+def tensors(scheme: Scheme, dtype: str, layers: int | None, dimension_order: str) -> tuple[TensorSpec, ...]:
+    """Keys, values and their scales: what a page of attention holds, of whatever kind it is."""
+    axes = in_order(AXES, member(DimensionOrder, "layout.dimension_order", dimension_order))
+    stored = member(DType, "dtype", dtype)
+    key = build.tensor("key", Role.KEY, stored, axes, layers)
+    value = build.tensor("value", Role.VALUE, stored, axes, layers)
+    return key, value, *build.scales(scheme, (key, value), ("head_dim", PAGE_TOKENS), ("head_dim",))

@@ -43,10 +43,12 @@ def mamba2(
     conv_width: int = 4,
     page_tokens: int = 256,
     state_dtype: str | None = None,
+    conv_channels: int | None = None,
     **common: Unpack[build.Common],
 ) -> SsmMamba2:
     """Descriptor with tensors "state" of `state_dtype`, or `dtype` when left out, and "conv" of `dtype`.
 
+    `conv_channels` is d_inner + 2 * G * N when left out; Mamba, the first one, convolves its d_inner alone.
     `page_tokens` is the distance between two snapshots. `common` is engine_family (required), granularity,
     arrangement and compatibility_flags. Raises DescriptorError.
     """
@@ -66,7 +68,7 @@ def mamba2(
             heads=heads,
             state_size=state_size,
             head_dim=head_dim,
-            conv_channels=heads * head_dim + 2 * groups * state_size,
+            conv_channels=conv_channels or heads * head_dim + 2 * groups * state_size,
             conv_width=conv_width,
         ),
         page_tokens,

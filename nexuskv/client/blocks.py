@@ -1,0 +1,103 @@
+"""Blocks of sparse pages, pulled on demand: the ones that a selector named, and no byte of the others.
+
+Owns the numbering of blocks and their choice. A pull within a host moves nothing: each block is a view in place, and
+memory that nobody looks at is not even mapped. Knows nothing of pins; the hit that the pages belong to holds them.
+
+Where pages have a selector tensor (DSA), it holds the number of each block in its sequence. Where they have none (NSA),
+block j of a page is number position * K + j, with the page's position among the keys that were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nexuskv.contract import Descriptor, Role
+from nexuskv.contract.tensors import LAYERS
+from nexuskv.errors import BadRequest
+from nexuskv.ipc.mapping import Array
+
+Numbers = Sequence[int] | npt.NDArray[np.integer]
+"""Numbers of blocks, one dimension."""
+
+
+class SparsePage(Protocol):
+    """A page and its tensors by name."""
+
+    position: int
+
+    def __getitem__(self, name: str, /) -> Array: ...
+
+
+def select(
+    descriptor: Descriptor, pages: Sequence[SparsePage], wanted: Numbers, layer: int | None
+) -> list[Array]:
+    """The block of each wanted number, in order: read-only views (block_tokens, kv_heads, head_dim) in place.
+
+    Raises BadRequest for a number that no page has.
+    """
+    name, _ = _tensors(descriptor)
+    there = numbers(descriptor, pages, layer)
+    each = _top_k(descriptor)
+    places = _places(there, np.asarray(wanted, np.int64).reshape(-1))
+    return [_layer(descriptor, pages[place // each][name], layer)[place % each] for place in places]
+
+
+def numbers(descriptor: Descriptor, pages: Sequence[SparsePage], layer: int | None) -> npt.NDArray[np.int64]:
+    """The numbers of all blocks of the pages, page by page."""
+    _, selector = _tensors(descriptor)
+    each = _top_k(descriptor)
+    if selector is None:
+        _check_layer(descriptor, layer)
+        found: list[Array] = [np.arange(each) + page.position * each for page in pages]
+    else:
+        found = [_layer(descriptor, page[selector], layer) for page in pages]
+    return np.concatenate(found).astype(np.int64) if found else np.empty(0, np.int64)
+
+
+def _places(there: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> list[int]:
+    """Where each wanted number stands first in `there`."""
+    order = np.argsort(there, kind="stable")  # which is what it is already, most often
+    at = np.searchsorted(there, wanted, sorter=order)
+    known = at < len(there)
+    known[known] = there[order[at[known]]] == wanted[known]
+    if not known.all():
+        missing = ", ".join(map(str, wanted[~known][:8]))
+        raise BadRequest(
+            f"these pages have no block {missing}: block_numbers() tells which they have, others must be computed"
+        )
+    return [int(place) for place in order[at]]
+
+
+def _tensors(descriptor: Descriptor) -> tuple[str, str | None]:
+    """Names of the tensor of blocks and of that of their numbers."""
+    names = {spec.role: spec.name for spec in descriptor.tensor_specs}
+    data, index = descriptor.block_roles or (Role.SPARSE_BLOCK, None)
+    if data not in names:
+        raise BadRequest(
+            f"pages of {descriptor.descriptor_id} have no blocks to choose from: read their tensors by name"
+        )
+    return names[data], None if index is None else names[index]
+
+
+def _top_k(descriptor: Descriptor) -> int:
+    return descriptor.dims["top_k"]
+
+
+def _layer(descriptor: Descriptor, tensor: Array, layer: int | None) -> Array:
+    _check_layer(descriptor, layer)
+    chosen: Array = tensor if layer is None else tensor[layer]
+    return chosen
+
+
+def _check_layer(descriptor: Descriptor, layer: int | None) -> None:
+    layers = descriptor.dims.get(LAYERS)
+    if layers is None and layer is not None:
+        raise BadRequest("these pages are of one layer: leave `layer` out")
+    if layers is not None and (layer is None or not 0 <= layer < layers):
+        raise BadRequest(
+            f"layer is {layer}: blocks are chosen layer by layer, name one from 0 to {layers - 1}"
+        )
