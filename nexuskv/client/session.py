@@ -248,7 +248,7 @@ class Session:
         """A reply to a call that gave up waiting: what it grants is given back."""
         if isinstance(message, m.Pinned) and message.hit:
             self._orphans.append(m.Release(0, [message.hit]))
-        elif isinstance(message, m.Reserved) and message.reservation:
+        elif isinstance(message, m.Reserved | m.ReservedGroup) and message.reservation:
             self._orphans.append(m.Abort(0, message.reservation))
         elif isinstance(message, m.Refused) and not message.id:
             raise _error(message)
