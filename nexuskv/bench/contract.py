@@ -1,9 +1,9 @@
-"""The suite `contract`: what an engine pays to say what its state is, to name its pages, and to quantise them.
+"""The suite `contract`: what an engine pays to name, quantise and group its state.
 
 Owns what is promised: names, bounds, and what each figure means. How each is measured is in the module of its group.
 """
 
-from nexuskv.bench import digests, keying, quantising
+from nexuskv.bench import digests, group_match, keying, quantising
 from nexuskv.bench.figures import Definition, Readings
 from nexuskv.bench.suite import Effort, Suite, Tell
 
@@ -26,13 +26,14 @@ DEFINITIONS = (
     ),
     Definition("int8_quantize", "GB/s", ">=", 0.5, f"quantise float32 per token and head, {PASSES}"),
     Definition("int8_dequantize", "GB/s", ">=", 0.5, f"back to float32, {PASSES}"),
+    *group_match.DEFINITIONS,
 )
 
 
 def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
     """Measures group after group."""
-    for group in (digests, keying, quantising):
+    for group in (digests, keying, quantising, group_match):
         group.measure(effort, readings, tell)
 
 
-SUITE = Suite("contract", "descriptors, page keys and quantisation in one process", DEFINITIONS, measure)
+SUITE = Suite("contract", "descriptors, page keys and quantisation; groups of descriptors", DEFINITIONS, measure)

@@ -128,7 +128,8 @@ class Group:
             raise BadRequest(
                 f"keys of {len(keys)} members for a group of {len(self._members)}: use group.keys()"
             )
-        return min(map(floordiv, map(len, keys), self._pages))
+        boundaries: int = min(map(floordiv, map(len, keys), self._pages))
+        return boundaries
 
     def _refuse_unwieldy(self, descriptors: Sequence[contract.Descriptor]) -> None:
         if len(descriptors) > m.MAX_MEMBERS:

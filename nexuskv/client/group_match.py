@@ -62,8 +62,9 @@ class GroupHit:
 class SharedGroupWay:
     """A group's pages through the shared index: no message and no system call, once the segments are mapped.
 
-    Members of which a boundary needs every page before it are chained: their runs are pinned first. Where these end, the
-    others most likely have what is needed, because boundaries are committed as a whole. If not, they are looked through.
+    Members of which a boundary needs every page before it are chained: their runs are pinned first. Where these end,
+    the others most likely have what is needed, because boundaries are committed as a whole. If not, they are looked
+    through.
     """
 
     def __init__(self, ways: Sequence[SharedWay], members: Sequence[Member]) -> None:

@@ -65,6 +65,20 @@ def test_what_was_being_written_is_told_with_its_owner(objects: Objects) -> None
     assert objects.writer.abort([bucket]) == 1
 
 
+def test_ties_are_told_and_tear_nothing(objects: Objects) -> None:
+    live = objects.publish(1, 2)
+    (writing,) = objects.writer.reserve([record(3, owner=77)])
+    (retiring,) = objects.publish(4)
+    objects.writer.retire([retiring])
+    word = 1 << 63 | 3 << 40 | 12
+
+    assert objects.writer.tie([*live, writing, retiring, 99], word) == 3
+    assert objects.writer.recover() == (2, 1, 1, 0, 0)
+    owners = {entry[9]: entry[6] for entry in objects.writer.entries(0, 10)[1]}
+    assert owners == {live[0]: word, live[1]: word, writing: word, retiring: 0}
+    assert objects.reader().lookup(keys(1, 2)) == 2
+
+
 def test_what_was_being_evicted_waits_for_old_pins(objects: Objects) -> None:
     buckets = objects.publish(1)
     pins = objects.reader().pin(keys(1))

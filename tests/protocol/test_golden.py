@@ -24,6 +24,10 @@ REQUESTS: list[tuple[Request, str]] = [
     (m.Pin(4, 1, [KEY], whole=True, released=[7, 9]), f"96 a370696e 04 01 91{KEY_HEX} c3 92 07 09"),
     (m.Reserve(5, 1, [KEY]), f"96 a772657365727665 05 01 91{KEY_HEX} c400 00"),
     (m.Reserve(5, 1, [KEY], KEY, 7), f"96 a772657365727665 05 01 91{KEY_HEX} {KEY_HEX} 07"),
+    (
+        m.ReserveGroup(8, 1, [m.Part(1, [KEY]), m.Part(2, [KEY], KEY)], 7),
+        f"95 ad726573657276655f67726f7570 08 01 92 93 01 91{KEY_HEX} c400 93 02 91{KEY_HEX} {KEY_HEX} 07",
+    ),
     (m.Commit(6, 7, [0, 300]), "95 a6636f6d6d6974 06 07 9200cd012c c2"),
     (m.Commit(6, 7, [], rest=True), "95 a6636f6d6d6974 06 07 90 c3"),
     (m.Abort(7, 7), "93 a561626f7274 07 07"),
@@ -45,6 +49,10 @@ REPLIES: list[tuple[Reply | Notice, str]] = [
     (m.Measured(3, 1, 5), "94 a86d65617375726564 03 01 05"),
     (m.Pinned(4, 1, 0, [HANDLE]), f"95 a670696e6e6564 04 01 00 91{HANDLE_HEX}"),
     (m.Reserved(5, 7, [0], [HANDLE], 2), f"96 a87265736572766564 05 07 9100 91{HANDLE_HEX} 02"),
+    (
+        m.ReservedGroup(8, 7, [0], [[0], []], [[HANDLE], []], 2),
+        f"97 ae72657365727665645f67726f7570 08 07 9100 92 9100 90 92 91{HANDLE_HEX} 90 02",
+    ),
     (m.Committed(6, 2), "93 a9636f6d6d6974746564 06 02"),
     (m.Done(7), "92 a4646f6e65 07"),
     (m.Evicted(10, 2, 8192, 1), "95 a765766963746564 0a 02 cd2000 01"),

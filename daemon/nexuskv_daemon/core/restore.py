@@ -4,6 +4,7 @@ Owns the translation of index records into entries. What is torn was dropped bef
 boundaries of groups made whole: a page goes when its predecessor is gone, or a page that it is tied to.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +35,7 @@ class Restored:
     tie: int = 0
     pages: int = 0
     orphans: int = 0
-    tied: list[tuple[Entry, int]] = field(default_factory=list)
-    """Entries that others go with, and the word on record of each."""
+    tied: ties.Recorded = field(default_factory=lambda: defaultdict(list))
     writing: dict[int, list[Reservation]] = field(default_factory=dict)
     """By session: one reservation for each of its arenas."""
 
@@ -91,7 +91,7 @@ def _place(segments: Mapping[int, _Segment], records: Iterable[Record], restored
         else:
             _place_unfinished(segment.arena, entry, state, owner, restored)
         if owner >= ties.TIED:
-            restored.tied.append((entry, owner))
+            restored.tied[owner] += (entry,) if state == LIVE else ()
         restored.tick = max(restored.tick, tick)
 
 
@@ -137,5 +137,5 @@ def _tie(restored: Restored) -> Iterator[Entry]:
         yield from lost
         if kept:
             tie = ties.Tie(number, kept)
-            if any(ties.count_of(word) != len(kept) for _, word in recorded):
+            if recorded.keys() != {ties.word(number, len(kept))}:
                 tie.record()

@@ -17,7 +17,7 @@ daemon dies. `nexuskv.h` draws the word: a number, and how many entries bear it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from nexuskv_daemon.core.entries import COMMITTED, Entry
@@ -56,12 +56,13 @@ class Tie:
         """
         self.number = number
         self.entries = tuple(entries)
-        self.faces = tuple({entry.arena: entry for entry in self.entries}.values())
+        ends = {entry.arena: entry for entry in self.entries}
+        self.faces = tuple(ends.values())
         for entry in self.entries if bearers is None else bearers:
             entry.tie = self
         self._inside = sum(entry.parent is not None and entry.parent.tie is self for entry in self.entries)
-        for face in self.faces:
-            face.arena.partners.update(other.arena for other in self.faces)
+        for arena in ends:
+            arena.partners.update(ends)
 
     @property
     def evictable(self) -> bool:
@@ -119,29 +120,32 @@ def _joined(present: Sequence[Entry], numbers: Numbers) -> Tie:
     return joined
 
 
-def whole(recorded: Iterable[tuple[Entry, int]]) -> tuple[list[Entry], list[Entry]]:
-    """Of the committed entries of one tie: those that are all there, and those that must go.
+Recorded = dict[int, list[Entry]]
+"""Committed entries by the word that stands on record of them."""
+
+
+def whole(recorded: Recorded) -> tuple[list[Entry], list[Entry]]:
+    """Of the entries of one tie: those that are all there, and those that must go.
 
     A commit that was cut short left words with a count that is not reached; what it wanted to join is whole with the
     count before.
     """
-    counts = Counter(count_of(each) for _, each in recorded)
-    if 0 in counts:
-        return [entry for entry, _ in recorded], []
+    counts = {count_of(each): entries for each, entries in recorded.items() if entries}
+    everyone = [entry for entries in counts.values() for entry in entries]
+    if 0 in counts or set(counts) == {len(everyone)}:
+        return everyone, []
     there, reached = 0, 0
     for count in sorted(counts):
-        there += counts[count]
+        there += len(counts[count])
         if there >= count:
             reached = count
-    kept = [entry for entry, each in recorded if count_of(each) <= reached]
-    return kept, [entry for entry, each in recorded if count_of(each) > reached]
+    kept = [entry for count, entries in counts.items() if count <= reached for entry in entries]
+    return kept, [entry for count, entries in counts.items() if count > reached for entry in entries]
 
 
-def by_number(recorded: Iterable[tuple[Entry, int]]) -> dict[int, list[tuple[Entry, int]]]:
-    """Committed entries and their words, tie by tie; a tie of which none is committed has an empty list."""
-    found: dict[int, list[tuple[Entry, int]]] = defaultdict(list)
-    for entry, each in recorded:
-        bearers = found[number_of(each)]
-        if entry.state is COMMITTED:
-            bearers.append((entry, each))
+def by_number(recorded: Recorded) -> dict[int, Recorded]:
+    """What is recorded, tie by tie."""
+    found: dict[int, Recorded] = defaultdict(dict)
+    for each, entries in recorded.items():
+        found[number_of(each)][each] = entries
     return found
