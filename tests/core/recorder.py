@@ -24,7 +24,12 @@ class Recorder(Readers):
             self._ticks += 1
             parent = entry.parent.key if entry.parent is not None else b""
             offset = (entry.handle & 0xFFFFFFFF) * arena.slot_bytes
-            place = entry.handle >> 32, offset, arena.page_bytes, arena.partial.get(entry.key, 16)
+            place = (
+                entry.handle >> 32,
+                offset,
+                arena.page_bytes,
+                arena.partial.get(entry.key, arena.descriptor.page_tokens),
+            )
             self.records[entry.handle] = (
                 entry.key, parent, *place, owner, 0, self._ticks, entry.bucket, WRITING
             )  # fmt: skip
