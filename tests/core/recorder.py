@@ -24,7 +24,12 @@ class Recorder(Readers):
             self._ticks += 1
             parent = entry.parent.key if entry.parent is not None else b""
             offset = (entry.handle & 0xFFFFFFFF) * arena.slot_bytes
-            place = entry.handle >> 32, offset, arena.page_bytes, arena.partial.get(entry.key, arena.descriptor.page_tokens)
+            place = (
+                entry.handle >> 32,
+                offset,
+                arena.page_bytes,
+                arena.partial.get(entry.key, arena.descriptor.page_tokens),
+            )
             self.records[entry.handle] = (
                 entry.key, parent, *place, owner, 0, self._ticks, entry.bucket, WRITING
             )  # fmt: skip
@@ -33,12 +38,6 @@ class Recorder(Readers):
     def commit(self, entries: list[Entry]) -> None:
         super().commit(entries)
         self._step(entries, LIVE)
-
-    def tie(self, entries: list[Entry], word: int) -> None:
-        super().tie(entries, word)
-        for entry in entries:
-            record = self.records[entry.handle]
-            self.records[entry.handle] = (*record[:6], word, *record[7:])
 
     def retire(self, entries: list[Entry]) -> None:
         super().retire(entries)

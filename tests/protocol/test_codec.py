@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Request
@@ -23,6 +24,15 @@ REQUESTS: list[Request] = [
     m.Release(8, [1, 2]),
     m.GetStats(9),
     m.Evict(10, "x", 1, everything=True),
+    b.OpenBranch(11, 1, KEY, KEY, 3),
+    b.AttachBranch(12, 2**62, 1, KEY),
+    b.Fork(13, 2**62, 4096),
+    b.Append(14, 2**62, KEY, [KEY], 5, b"\1\0\0\0"),
+    b.PublishBranch(15, 2**62, published=False),
+    b.DropBranches(16, [1, 2**62]),
+    b.TraceBranch(17, 2**62, 1),
+    b.ListBranches(18, 1, KEY, 7),
+    b.GetPath(19, 2**62, KEY),
 ]
 
 
@@ -38,9 +48,9 @@ def test_requests_survive_the_wire(request_: Request) -> None:
 
 
 def test_an_unknown_request_is_named_and_not_fatal() -> None:
-    error = refused(pack(["fork", 7, b"abc"]))
+    error = refused(pack(["push", 7, b"abc"]))
 
-    assert "unknown request 'fork'" in str(error)
+    assert "unknown request 'push'" in str(error)
     assert (error.id, error.fatal) == (7, False)
 
 

@@ -154,8 +154,8 @@ class Room:
         return ArenaFull(
             f"no room for {need} pages ({numbers['needed_bytes']} bytes): {numbers['free_bytes']} bytes are free, "
             f"{numbers['pinned_bytes']} pinned, {numbers['writing_bytes']} being written, of a budget of "
-            f"{self.memory.budget}. Close hits, reserve fewer pages at a time, or give nexuskvd more --memory."
-            + (f" Growth failed: {self.memory.failure}" if self.memory.failure else ""),
+            f"{self.memory.budget}. Close hits, drop branches, reserve fewer pages at a time, or give nexuskvd more "
+            "--memory." + (f" Growth failed: {self.memory.failure}" if self.memory.failure else ""),
             numbers,
         )
 
