@@ -36,4 +36,6 @@ def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
         group.measure(effort, readings, tell)
 
 
-SUITE = Suite("contract", "descriptors, page keys and quantisation; groups of descriptors", DEFINITIONS, measure)
+SUITE = Suite(
+    "contract", "descriptors, page keys and quantisation; groups of descriptors", DEFINITIONS, measure
+)

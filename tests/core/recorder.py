@@ -39,6 +39,12 @@ class Recorder(Readers):
         super().commit(entries)
         self._step(entries, LIVE)
 
+    def tie(self, entries: list[Entry], word: int) -> None:
+        super().tie(entries, word)
+        for entry in entries:
+            record = self.records[entry.handle]
+            self.records[entry.handle] = (*record[:6], word, *record[7:])
+
     def retire(self, entries: list[Entry]) -> None:
         super().retire(entries)
         self._step(entries, RETIRING)

@@ -26,7 +26,7 @@ def value(position: int, token: int) -> int:
     return (position * 31 + token * 7) % 1000
 
 
-def fill(pages: Iterable[nexuskv.WritablePage], branch: nexuskv.Branch, added: Sequence[int]) -> None:
+def fill(pages: Iterable[nexuskv.ReservedPage], branch: nexuskv.Branch, added: Sequence[int]) -> None:
     """Writes the tokens that were appended, and nothing else, into the absent pages."""
     start = branch.tokens
     for page in pages:
