@@ -68,6 +68,14 @@ class Arena:
         """Slots that eviction could free: exact but for unpinned ancestors of pinned pages."""
         return len(self.index) - self.pinned
 
+    def knows_none(self, keys: list[bytes]) -> bool:
+        """Whether none of `keys` is resident, being written, or about to be."""
+        return (
+            self.index.keys().isdisjoint(keys)
+            and self.writing.keys().isdisjoint(keys)
+            and self.vacated.isdisjoint(keys)
+        )
+
     def enqueue(self, entry: Entry) -> None:
         """Tells the policies of an entry that may have become evictable, and what would go with it."""
         absent = [face for face in entry.faces if not face.queued]
