@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nexuskv.cli.options import Subparsers, add_socket, connect, console, print_json, wide_table
-from nexuskv.protocol.messages import ArenaStats, Stats, TenantStats
+from nexuskv.protocol.messages import Stats
+from nexuskv.protocol.stats import ArenaStats, TenantStats
 from nexuskv.quantity import format_size
 
 

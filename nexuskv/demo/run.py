@@ -24,7 +24,8 @@ from nexuskv.demo.tally import Tally
 from nexuskv.demo.trace import TraceRequest
 from nexuskv.demo.wire import Abandon, Hold, Holding, Recall, Serve, Served
 from nexuskv.harness.daemon import PrivateDaemon
-from nexuskv.protocol.messages import ArenaStats, Stats
+from nexuskv.protocol.messages import Stats
+from nexuskv.protocol.stats import ArenaStats
 
 ABANDONED = tuple(range(2**63 - SPARE_BLOCKS, 2**63))
 """A prompt that no trace holds: what B is writing when it dies."""

@@ -13,6 +13,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nexuskv.protocol.stats import ArenaStats, TenantStats
+
 PROTOCOL_VERSION = 1
 KEY_BYTES = 32
 MAX_KEYS = 4096
@@ -258,46 +260,6 @@ class Committed(Message, frozen=True, tag="committed"):
 
 class Done(Message, frozen=True, tag="done"):
     """Answers `Abort` and `Release`."""
-
-
-class ArenaStats(msgspec.Struct, frozen=True):
-    """Figures of one arena; counters run since the daemon's start, in pages unless named otherwise."""
-
-    descriptor_id: str
-    tenant: str
-    segments: int
-    bytes: int
-    page_bytes: int
-    slot_bytes: int
-    slots: int
-    free: int
-    resident: int
-    writing: int
-    retiring: int
-    committed: int
-    aborted: int
-    evicted: int
-    branches: int
-    """That somebody holds or that are published, and have a page; `branch_tips` are the pages that they end at."""
-    branch_tips: int
-    copied: int
-    """Partly filled pages that an append had to copy."""
-
-
-class TenantStats(msgspec.Struct, frozen=True):
-    """Figures of one tenant, in pages. Hits, misses and pins are its clients' word: the daemon is not asked for them.
-
-    `entries` of at most `index_entries` stand in the shared index; `pinned` counts a page once for each hit on it;
-    `pins_full` counts hits that a client could not have because it held all the pages that --pins allows.
-    """
-
-    tenant: str
-    hits: int
-    misses: int
-    pinned: int
-    entries: int
-    index_entries: int
-    pins_full: int
 
 
 class Stats(Message, frozen=True, tag="stats"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import nexuskv
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.stats import ArenaStats
 from tests.support.daemon import Daemon, running
 from tests.support.pages import intact, keys, put, small, verified
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import nexuskv
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.stats import ArenaStats
 from tests.support.daemon import Daemon, running
 from tests.support.pages import fill, intact, keys, put, small, verified
 from tests.support.waiting import until

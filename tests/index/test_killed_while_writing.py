@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.stats import ArenaStats
 from tests.index.conftest import PAGES, SLOTS
 from tests.support import processes
 from tests.support.daemon import Daemon, running

@@ -9,6 +9,7 @@ import pytest
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Notice, Reply, Request
+from nexuskv.protocol.stats import ArenaStats, TenantStats
 
 KEY = bytes(range(32))
 KEY_HEX = "c420" + KEY.hex()
@@ -39,8 +40,8 @@ REQUESTS: list[tuple[Request, str]] = [
     (m.Evict(10, "d", 4096, everything=True), "95 a56576696374 0a a164 cd1000 c3"),
 ]
 
-ARENA = m.ArenaStats("d", "t", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-TENANT = m.TenantStats("t", 1, 2, 3, 4, 5, 6)
+ARENA = ArenaStats("d", "t", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+TENANT = TenantStats("t", 1, 2, 3, 4, 5, 6)
 REPLIES: list[tuple[Reply | Notice, str]] = [
     (m.Welcome(1, 1, 5, "i", "uid:0", "0.1"), "97 a777656c636f6d65 01 01 05 a169 a57569643a30 a3302e31"),
     (m.Registered(2, 1), "93 aa72656769737465726564 02 01"),

@@ -16,6 +16,7 @@ from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Reply
+from nexuskv.protocol.stats import ArenaStats, TenantStats
 from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.groups import GroupReservation
@@ -224,9 +225,9 @@ def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Ans
     )
 
 
-def _tenant_stats(tenant: str, arenas: list[Arena]) -> m.TenantStats:
+def _tenant_stats(tenant: str, arenas: list[Arena]) -> TenantStats:
     usage = arenas[0].publication.usage()
-    return m.TenantStats(
+    return TenantStats(
         tenant=tenant,
         hits=usage.hits + sum(arena.counters.hits for arena in arenas),
         misses=usage.misses + sum(arena.counters.misses for arena in arenas),
@@ -237,10 +238,10 @@ def _tenant_stats(tenant: str, arenas: list[Arena]) -> m.TenantStats:
     )
 
 
-def _arena_stats(host: Host, arena: Arena) -> m.ArenaStats:
+def _arena_stats(host: Host, arena: Arena) -> ArenaStats:
     arena.reclaim()  # readers let go of pages without saying so
     count = arena.counters
-    return m.ArenaStats(
+    return ArenaStats(
         descriptor_id=arena.descriptor.descriptor_id,
         tenant=arena.tenant,
         segments=len(arena.pool.segments),
