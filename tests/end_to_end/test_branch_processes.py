@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.stats import ArenaStats
 from tests.support import processes
 from tests.support.daemon import Daemon, running
 from tests.support.trees import fill, grow, holds, reads, root, tree

@@ -6,6 +6,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
+from nexuskv.contract import Window
 from nexuskv.protocol import branches as b
 from nexuskv.protocol import messages as m
 from tests.support import processes
@@ -165,7 +166,7 @@ def test_a_context_that_is_not_resident(cache: nexuskv.Cache) -> None:
 def test_a_kind_of_state_that_has_no_branches(cache: nexuskv.Cache, daemon: Daemon) -> None:
     windowed = nexuskv.mha(
         "window", layers=1, kv_heads=1, head_dim=64, page_tokens=4, dtype="float16", engine_family="VLLM",
-        reuse=nexuskv.contract.Window(tokens=8),
+        reuse=Window(tokens=8),
     )  # fmt: skip
     with daemon.client() as client, pytest.raises(nexuskv.BadRequest, match="ALL_PAGES"):
         client.open(windowed, model="m").branch([])

@@ -9,7 +9,7 @@ import pytest
 import nexuskv
 from nexuskv.contract import Descriptor
 from nexuskv.harness.residence import Witness
-from nexuskv.protocol.messages import ArenaStats
+from nexuskv.protocol.stats import ArenaStats
 from tests.support.daemon import Daemon, running
 from tests.support.pages import keys, put, small
 from tests.support.trees import S, fill, grow, holds, reads, root, tree, value
