@@ -1,0 +1,169 @@
+"""The pulling end: takes pulls, has lanes read them, and tells how each ended.
+
+Owns the order of an end: queue pairs are in error, flushed and gone before a pull is reported that they could still have
+written. Driven by its caller: all of it but the control conversation happens within `pull`, `completed` and `close`.
+"""
+
+import select
+import time
+from collections.abc import Sequence
+
+from nexuskv.errors import LocalError
+from nexuskv_transport.base import Connection, Done, KeyedRegion, Limits, Outcome, Pull
+from nexuskv_transport.extents import address_of
+from nexuskv_transport.ledger import Ledger
+from nexuskv_transport.rdma.control import Control, Open, Ready
+from nexuskv_transport.rdma.lane import Failure, Lane
+from nexuskv_transport.rdma.reads import Stretch, reads, remote_part
+from nexuskv_transport.rdma.regions import Place, Regions
+from nexuskv_transport.rdma.verbs import Device
+from nexuskv_transport.watch import NEVER, Watch
+
+REFUSALS = {9: "an invalid request", 10: "a wrong key, or bytes outside of what it opens"}
+"""Statuses by which the peer's device refuses: REM_INV_REQ_ERR, REM_ACCESS_ERR."""
+LOST = {5: "the queue pair was ended", 12: "the peer's device does not answer", 13: "the peer is not ready"}
+
+_Planned = tuple[Pull, Place, list[Stretch]]
+
+
+class RdmaConnection(Connection):
+    """One peer: a lane for each tenant whose pages are pulled."""
+
+    def __init__(
+        self,
+        target: tuple[str, int],
+        secure: Open,
+        device: Device,
+        regions: Regions,
+        watch: Watch,
+        limits: Limits,
+    ) -> None:
+        self.ended: str | None = None
+        self.closed = False
+        self._device = device
+        self._regions = regions
+        self._watch = watch
+        self._ledger = Ledger(limits)
+        self._lanes: dict[str, Lane] = {}
+        self._early: dict[str, list[_Planned]] = {}  # pulls whose lane is being made, by tenant
+        self._ready = select.epoll()
+        self._ready.register(self._ledger.ready, select.EPOLLIN)
+        self._control = Control(target, secure, device, regions, self._ledger.tell)
+        watch.add(self)
+
+    @property
+    def received(self) -> int:
+        return self._ledger.received
+
+    def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
+        self._device.check_process()
+        planned = [self._planned(pull) for pull in pulls]
+        taken = self._ledger.take(pulls, deadline)
+        if self.ended is not None:
+            self._ledger.finish(self._ledger.outstanding(), Outcome.CLOSED)
+            return taken
+        by_tenant: dict[str, list[_Planned]] = {}
+        for each in planned[:taken]:
+            by_tenant.setdefault(each[1].tenant, []).append(each)
+        for tenant, some in by_tenant.items():
+            self._start(tenant, some)
+        self._watch.look_by(deadline)
+        return taken
+
+    def fileno(self) -> int:
+        return self._ready.fileno()
+
+    def completed(self) -> list[Done]:
+        if self.ended is None:
+            self._device.check_process()
+            self._advance()
+        return self._ledger.completed()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._end("closed here")
+        self._ready.close()
+        self._ledger.close()
+
+    def check(self, now: float) -> float:
+        """Has the owner look when a pull is overdue; it is the owner's thread that ends the connection."""
+        due = self._ledger.next_deadline()
+        if due > now:
+            return due
+        self._ledger.tell()
+        return NEVER
+
+    def _planned(self, pull: Pull) -> _Planned:
+        region, nbytes = pull.region, pull.into.nbytes
+        if not isinstance(region, KeyedRegion):
+            raise LocalError(f"pull {pull.id}: region {region.number} is served by a program; connect by its transport")
+        place = self._regions.place(address_of(pull.into), nbytes)
+        if pull.offset < 0:
+            raise LocalError(f"pull {pull.id}: an offset of {pull.offset} lies before its region")
+        return pull, place, remote_part(region, pull.offset, nbytes)
+
+    def _start(self, tenant: str, planned: list[_Planned]) -> None:
+        if lane := self._lanes.get(tenant):
+            _offer(lane, planned)
+            return
+        if tenant not in self._early:
+            self._control.want(tenant)
+        self._early.setdefault(tenant, []).extend(planned)
+
+    def _advance(self) -> None:
+        ready = {fd for fd, _ in self._ready.poll(0)}
+        self._hear()
+        for lane in self._lanes.values():
+            self._ledger.finish(lane.drain(signalled=lane.completions.fd in ready), Outcome.OK)
+            if lane.failure:
+                self._fail(lane.failure)
+                return
+        if self.ended is None and self._control.ended is not None:
+            self._end(self._control.ended)
+        elif late := self._ledger.overdue(time.monotonic()):
+            self._end("a pull was not served by its deadline", {id_: Outcome.DEADLINE for id_ in late})
+
+    def _hear(self) -> None:
+        """Puts new lanes to work."""
+        while self.ended is None and not self._control.news.empty():
+            news = self._control.news.get()
+            early = self._early.pop(news.tenant, [])
+            if not isinstance(news, Ready):
+                self._end(news.sentence, {pull.id: Outcome.REFUSED for pull, _, _ in early})
+                return
+            self._lanes[news.tenant] = news.lane
+            self._ready.register(news.lane.completions.fd, select.EPOLLIN)
+            _offer(news.lane, early)
+
+    def _fail(self, failure: Failure) -> None:
+        if why := REFUSALS.get(failure.status):
+            self._end(f"the peer refused a READ: {why}", {failure.id: Outcome.REFUSED})
+        else:
+            self._end(LOST.get(failure.status, f"a READ failed with status {failure.status} of the verbs"))
+
+    def _end(self, sentence: str, outcomes: dict[int, Outcome] | None = None) -> None:
+        """Ends everything once; what is told of it is told after nothing can write any more."""
+        if self.ended is not None:
+            return
+        self.ended = sentence
+        self._watch.remove(self)
+        self._control.close()
+        for lane in self._lanes.values():
+            self._ready.unregister(lane.completions.fd)
+            self._ledger.finish(lane.stop(), Outcome.OK)
+        self._lanes.clear()
+        self._early.clear()
+        for id_, outcome in (outcomes or {}).items():
+            self._ledger.finish([id_], outcome)
+        self._ledger.finish(self._ledger.outstanding(), Outcome.CLOSED)
+        self._ledger.tell()
+
+
+def _offer(lane: Lane, planned: list[_Planned]) -> None:
+    lane.offer(
+        read
+        for pull, place, remote in planned
+        for read in reads(pull.id, place.stretches, remote, lane.message)
+    )
