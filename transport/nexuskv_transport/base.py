@@ -154,8 +154,8 @@ class Connection(abc.ABC):
         """Starts fetching; returns how many were taken, from the first on. Never waits.
 
         Fewer than all when `Limits` are reached: offer the rest after the next `completed`. When nothing is
-        outstanding, at least one is taken. `deadline`, of time.monotonic, holds for all of them: none is outstanding for
-        longer. What is taken after the connection has ended is CLOSED at once.
+        outstanding, at least one is taken. `deadline`, of time.monotonic, holds for all of them: none runs for longer.
+        What is taken after the connection has ended is CLOSED at once.
 
         Raises LocalError, and takes none, for bytes outside the region as it is declared, an `into` that is read-only,
         empty or not contiguous, an id that is outstanding, or an `into` that overlaps that of an outstanding pull.

@@ -41,8 +41,8 @@ class Ledger:
         self._told = False  # `ready` is readable
 
     def take(self, pulls: Sequence[Pull], deadline: float) -> int:
-        """Books as many as the limits allow, from the first on, and returns their number. Raises LocalError for
-        none.""" addresses = [_judged(pull) for pull in pulls]
+        """Books as many as the limits allow, from the first on, and returns their number, or raises LocalError."""
+        addresses = [_judged(pull) for pull in pulls]
         with self._lock:
             booked = 0
             try:
