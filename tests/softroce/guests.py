@@ -15,13 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.softroce.machine import CACHE, HERE, PYVERBS, RAMDISK, VMLINUX, prepare
+from tests.softroce.machine import HERE, PYVERBS, RAMDISK, VMLINUX, prepare
 
 STEP = 0.05
 KERNEL_LINE = (
     "console=ttyS0 panic=-1 mitigations=off nokaslr quiet loglevel=4 tsc=reliable random.trust_cpu=on"
 )
-PAUSE = "pause"  # a file that a guest writes into /job: stop the machine of the other guest for so many seconds
+PAUSE = (
+    "pause"  # a file that a guest writes into /job: stop the machine of the other guest for so many seconds
+)
 
 
 class Host(NamedTuple):
@@ -47,7 +49,7 @@ class Ended(NamedTuple):
 def run_alone(command: Sequence[str], job: Path, seconds: float) -> Ended:
     """Runs a command in one guest that shares the folder `job`; within `seconds`, boot included."""
     prepare()
-    with _booted(ALONE, command, job) as guest:
+    with _booted(ALONE, command, job, wire=job) as guest:
         guest.wait(time.monotonic() + seconds)
     return guest.ended()
 
@@ -58,18 +60,22 @@ def run_pair(first: Sequence[str], second: Sequence[str], job: Path, seconds: fl
     `job` is shared with the first. The first may have the second stopped for a while (`PAUSE`).
     """
     prepare()
-    with _folder() as other, _booted(SECOND, second, other) as b, _booted(FIRST, first, job) as a:
+    with (
+        _folder() as other,
+        _booted(SECOND, second, other, wire=other) as b,
+        _booted(FIRST, first, job, wire=other) as a,
+    ):
         a.wait(time.monotonic() + seconds, other=b)
     return a.ended(), b.ended()
 
 
 class _Guest:
-    def __init__(self, host: Host, job: Path) -> None:
+    def __init__(self, host: Host, job: Path, wire: Path) -> None:
         self._job = job
         # The kernel ends the emulator with this process, even when this one is killed.
         line = ["setpriv", "--pdeathsig", "KILL", *_machine(host, job)]
         with (job / "emulator").open("w") as log:
-            self._process = subprocess.Popen(line, cwd=CACHE, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(line, cwd=wire, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait(self, deadline: float, other: "_Guest | None" = None) -> None:
         """Returns when the guest has powered off, or at the deadline (time.monotonic)."""
@@ -99,7 +105,7 @@ class _Guest:
 
 
 @contextlib.contextmanager
-def _booted(host: Host, command: Sequence[str], job: Path) -> Iterator[_Guest]:
+def _booted(host: Host, command: Sequence[str], job: Path, wire: Path) -> Iterator[_Guest]:
     settings = {"NAME": host.name, "LINK": host.link, "ADDRESS": host.address, "FOLDER": str(Path.cwd())}
     (job / "settings").write_text("".join(f"{key}={shlex.quote(value)}\n" for key, value in settings.items()))
     known = {"PYTHONPATH": str(PYVERBS), "NEXUSKV_GUEST": host.name}
@@ -107,7 +113,7 @@ def _booted(host: Host, command: Sequence[str], job: Path) -> Iterator[_Guest]:
         "".join(f"export {key}={shlex.quote(value)}\n" for key, value in known.items()) + shlex.join(command)
     )
     shutil.copy(HERE / "guest" / "job.sh", job)
-    guest = _Guest(host, job)
+    guest = _Guest(host, job, wire)
     try:
         yield guest
     finally:
@@ -133,5 +139,13 @@ def _machine(host: Host, job: Path) -> list[str]:
 
 
 def _wire(host: Host) -> list[str]:
-    """Ethernet frames as datagrams between two sockets of the abstract name space... one for each end."""
-    raise NotImplementedError(host)
+    """Ethernet frames as datagrams between two sockets, named within the pair's folder (a path may have 107 bytes)."""
+    ends = (FIRST, SECOND) if host is FIRST else (SECOND, FIRST)
+    ours, theirs = (f"{end.name}.net" for end in ends)
+    mac = f"52:54:00:77:00:0{host.address[-1]}"
+    return [
+        "-netdev",
+        f"dgram,id=wire,local.type=unix,local.path={ours},remote.type=unix,remote.path={theirs}",
+        "-device",
+        f"virtio-net-pci,netdev=wire,romfile=,mac={mac}",
+    ]

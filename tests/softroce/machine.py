@@ -5,6 +5,7 @@ apart. Refuses to know what is run in a guest.
 """
 
 import fcntl
+import gzip
 import lzma
 import os
 import platform
@@ -33,26 +34,26 @@ PACKAGES = {  # what it takes -> a command or file by which one sees that it is 
     "ibverbs-providers": "/etc/libibverbs.d/rxe.driver",
     "perftest": "ib_read_bw",
 }
-WANTED = ("./boot/vmlinuz*", "./lib/modules/*/modules.*") + tuple(
-    f"./lib/modules/*/kernel/{folder}/*"
-    for folder in (
-        "crypto/crc32*",
-        "drivers/infiniband/core",
-        "drivers/infiniband/sw",
-        "drivers/net/*.ko",
-        "drivers/virtio",
-        "fs/9p",
-        "fs/configfs",
-        "fs/fscache",
-        "fs/netfs",
-        "fs/overlayfs",
-        "net/9p",
-        "net/core",
-        "net/ipv4/*udp_tunnel.ko",
-        "net/ipv6/*udp_tunnel.ko",
-    )
+WANTED = (  # of the kernel's package
+    "./boot/vmlinuz*",
+    "./lib/modules/*/modules.*",
+    "*/kernel/crypto/crc32*",
+    "*/kernel/drivers/infiniband/core/*",
+    "*/kernel/drivers/infiniband/sw/*",
+    "*/kernel/drivers/net/*.ko",
+    "*/kernel/drivers/virtio/*",
+    "*/kernel/fs/9p/*",
+    "*/kernel/fs/configfs/*",
+    "*/kernel/fs/fscache/*",
+    "*/kernel/fs/netfs/*",
+    "*/kernel/fs/overlayfs/*",
+    "*/kernel/net/9p/*",
+    "*/kernel/net/core/*",
+    "*/kernel/net/ipv[46]/*udp_tunnel.ko",
 )
-MODULES = "virtio_pci 9pnet_virtio 9p overlay virtio_net dummy ib_uverbs crc32_generic rdma_rxe".split()
+MODULES = (
+    "virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net", "dummy", "ib_uverbs", "crc32_generic", "rdma_rxe"
+)  # fmt: skip
 XZ = b"\xfd7zXZ\0"
 
 
@@ -75,7 +76,9 @@ def prepare() -> None:
     with _locked():
         if _ready():
             return
-        _install([package for package, sign in PACKAGES.items() if shutil.which(sign) is None and not _is(sign)])
+        _install(
+            [package for package, sign in PACKAGES.items() if shutil.which(sign) is None and not _is(sign)]
+        )
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             work = Path(folder)
             _unpack_pyverbs(work)
@@ -119,11 +122,13 @@ def _unpack_pyverbs(work: Path) -> None:
 def _unpack_kernel(work: Path) -> str:
     depends = _run("apt-cache", "depends", KERNEL).split()
     deb = _download(next(word for word in reversed(depends) if word.startswith("linux-image-")), work)
-    with subprocess.Popen(["dpkg", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as process:
-        with tarfile.open(fileobj=process.stdout, mode="r|") as package:
-            for member in package:
-                if any(fnmatch(member.name, f"{wanted}*") for wanted in WANTED):
-                    package.extract(member, work, filter="tar")
+    with (
+        subprocess.Popen(["dpkg", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as process,
+        tarfile.open(fileobj=process.stdout, mode="r|") as package,
+    ):
+        for member in package:
+            if any(fnmatch(member.name, wanted) for wanted in WANTED):
+                package.extract(member, work, filter="tar")
     image = next((work / "boot").glob("vmlinuz*")).read_bytes()
     # Uncompressed, the kernel boots 2 to 3 s sooner under emulation.
     unpacked = lzma.LZMADecompressor().decompress(image[image.index(XZ) :])
@@ -133,17 +138,23 @@ def _unpack_kernel(work: Path) -> str:
 
 def _make_ramdisk(work: Path, release: str) -> None:
     root = work / "ramdisk"
-    for folder in "bin dev proc sys host rw newroot modules".split():
+    for folder in ("bin", "dev", "proc", "sys", "host", "rw", "newroot", "modules"):
         (root / folder).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "busybox", root / "bin")
     shutil.copy(HERE / "guest" / "init", root)
+    (root / "init").chmod(0o755)
     _run("depmod", "-b", str(work), release)
-    order = [f"{shutil.copy(module, root / 'modules')}" for module in _with_dependencies(work, release)]
-    (root / "modules" / "order").write_text("".join(f"{Path(module).name}\n" for module in order))
-    packed = subprocess.run(
-        "find . | busybox cpio -o -H newc | gzip -1", shell=True, cwd=root, check=True, capture_output=True
+    order = [Path(shutil.copy(module, root / "modules")).name for module in _with_dependencies(work, release)]
+    (root / "modules" / "order").write_text("".join(f"{name}\n" for name in order))
+    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    archive = subprocess.run(
+        ["busybox", "cpio", "-o", "-H", "newc"],
+        input=names.encode(),
+        cwd=root,
+        check=True,
+        capture_output=True,
     )
-    _place(RAMDISK, packed.stdout)
+    _place(RAMDISK, gzip.compress(archive.stdout, 1))
 
 
 def _with_dependencies(work: Path, release: str) -> list[str]:
@@ -151,9 +162,9 @@ def _with_dependencies(work: Path, release: str) -> list[str]:
     paths: dict[str, None] = {}
     for module in MODULES:
         for line in _run("modprobe", "-d", str(work), "-S", release, "--show-depends", module).splitlines():
-            verb, _, path = line.strip().partition(" ")
+            verb, path, *_ = line.split()  # options may follow
             if verb == "insmod":
-                paths[path.strip()] = None
+                paths[path] = None
     return list(paths)
 
 

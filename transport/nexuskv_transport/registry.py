@@ -13,7 +13,7 @@ from nexuskv_transport.base import Plain, Security, Transport
 SCHEMES = {
     "loopback": "nexuskv_transport.loopback:LoopbackTransport",
     "tcp": "nexuskv_transport.tcp.transport:TcpTransport",
-    "rdma": "nexuskv_transport.rdma.transport:RdmaTransport",
+    "rdma": "nexuskv_transport.rdma.opening:open_rdma",
 }
 """Scheme to "module:class"; the class is made with (address, security)."""
 

@@ -1,7 +1,7 @@
 """The pulling end: takes pulls, has lanes read them, and tells how each ended.
 
-Owns the order of an end: queue pairs are in error, flushed and gone before a pull is reported that they could still have
-written. Driven by its caller: all of it but the control conversation happens within `pull`, `completed` and `close`.
+Owns the order of an end: queue pairs are in error, flushed and gone before a pull is reported that they could still
+have written. Driven by its caller: all but the control conversation happens within `pull`, `completed` and `close`.
 """
 
 import select
@@ -60,7 +60,7 @@ class RdmaConnection(Connection):
         planned = [self._planned(pull) for pull in pulls]
         taken = self._ledger.take(pulls, deadline)
         if self.ended is not None:
-            self._ledger.finish(self._ledger.outstanding(), Outcome.CLOSED)
+            self._ledger.finish(self._ledger.running(), Outcome.CLOSED)
             return taken
         by_tenant: dict[str, list[_Planned]] = {}
         for each in planned[:taken]:
@@ -98,7 +98,9 @@ class RdmaConnection(Connection):
     def _planned(self, pull: Pull) -> _Planned:
         region, nbytes = pull.region, pull.into.nbytes
         if not isinstance(region, KeyedRegion):
-            raise LocalError(f"pull {pull.id}: region {region.number} is served by a program; connect by its transport")
+            raise LocalError(
+                f"pull {pull.id}: region {region.number} is served by a program; connect by its transport"
+            )
         place = self._regions.place(address_of(pull.into), nbytes)
         if pull.offset < 0:
             raise LocalError(f"pull {pull.id}: an offset of {pull.offset} lies before its region")
@@ -123,7 +125,7 @@ class RdmaConnection(Connection):
         if self.ended is None and self._control.ended is not None:
             self._end(self._control.ended)
         elif late := self._ledger.overdue(time.monotonic()):
-            self._end("a pull was not served by its deadline", {id_: Outcome.DEADLINE for id_ in late})
+            self._end("a pull was not served by its deadline", dict.fromkeys(late, Outcome.DEADLINE))
 
     def _hear(self) -> None:
         """Puts new lanes to work."""
@@ -157,7 +159,7 @@ class RdmaConnection(Connection):
         self._early.clear()
         for id_, outcome in (outcomes or {}).items():
             self._ledger.finish([id_], outcome)
-        self._ledger.finish(self._ledger.outstanding(), Outcome.CLOSED)
+        self._ledger.finish(self._ledger.running(), Outcome.CLOSED)
         self._ledger.tell()
 
 

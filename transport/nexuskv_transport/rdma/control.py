@@ -1,8 +1,10 @@
 """The pulling end's control connection: a thread that connects, asks for lanes, and notices when the peer is gone.
 
-Owns the socket and the conversation of `handshake`. Hands lanes over once a READ has got through; knows nothing of pulls.
+Owns the socket and the conversation of `handshake`. Hands lanes over once a READ has got through. Knows nothing of
+pulls.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -42,7 +44,12 @@ class Control:
     """Lives until `close`. `tell` is called from its thread when there is something in `news` or it has `ended`."""
 
     def __init__(
-        self, target: tuple[str, int], secure: Open, device: Device, regions: Regions, tell: Callable[[], None]
+        self,
+        target: tuple[str, int],
+        secure: Open,
+        device: Device,
+        regions: Regions,
+        tell: Callable[[], None],
     ) -> None:
         self.ended: str | None = None
         self.news: SimpleQueue[Ready | Refused] = SimpleQueue()
@@ -67,10 +74,8 @@ class Control:
         """Ends the conversation and the thread; closes lanes that nobody has taken."""
         self._closing = True
         os.eventfd_write(self._wake, 1)
-        try:
+        with contextlib.suppress(OSError):  # it was not connected
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, whatever it waits for
-        except OSError:
-            pass  # it was not connected
         self._thread.join()
         os.close(self._wake)
         while not self.news.empty():
@@ -141,7 +146,9 @@ class Control:
                 raise
             lane.stop()
         tried = ", ".join(str(entry.gid) for entry in entries)
-        raise StartupError(f"no READ gets through to the peer from GID {tried}: check the network of the device")
+        raise StartupError(
+            f"no READ gets through to the peer from GID {tried}: check the network of the device"
+        )
 
     def _agreed(self, lane: Lane, tenant: str) -> bool:
         send(self._socket, Offer(tenant, lane.address))

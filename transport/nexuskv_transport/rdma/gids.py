@@ -16,7 +16,7 @@ ROCE_V2 = "RoCE v2"
 class Entry(NamedTuple):
     """A row of a port's GID table."""
 
-    index: int
+    row: int
     gid: IPv6Address
     kind: str
 
@@ -52,7 +52,7 @@ def table(device: str, port: int = 1, root: Path = DEVICES) -> list[Entry]:
 
 def ranked(entries: Iterable[Entry], address: str) -> list[Entry]:
     """The best first: RoCE v2 before v1, with an IPv4 address before without, with the host's own `address` first."""
-    return sorted(entries, key=lambda entry: (*_score(entry, address), -entry.index), reverse=True)
+    return sorted(entries, key=lambda entry: (*_score(entry, address), -entry.row), reverse=True)
 
 
 def _score(entry: Entry, address: str) -> tuple[bool, bool, bool, bool]:

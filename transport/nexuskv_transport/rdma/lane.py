@@ -54,7 +54,7 @@ class Lane:
 
     def connect(self, theirs: Address) -> None:
         """Raises StartupError."""
-        self._pair.connect(self.address, theirs, self._entry.index, NO_ACCESS)
+        self._pair.connect(self.address, theirs, self._entry.row, NO_ACCESS)
 
     def proves(self, answer: Answer) -> bool:
         """Whether a READ really gets through to the peer. Waits for it."""
@@ -77,7 +77,7 @@ class Lane:
         self._post()
 
     def drain(self, *, signalled: bool) -> list[int]:
-        """The pulls that are done, in order; then posts more. After a failure `failure` is set, and nothing is posted."""
+        """The pulls that are done, in order; then posts more. After a failure, `failure` is set and nothing is."""
         done: list[int] = []
         for completion in self.completions.drained(signalled=signalled):
             if completion.status == SUCCESS:

@@ -43,7 +43,7 @@ class Read(NamedTuple):
 
 
 def part_of(stretches: Iterable[Stretch], offset: int, nbytes: int) -> list[Stretch]:
-    """The part of consecutive stretches that begins `offset` bytes into them. Raises LocalError if it is not all there."""
+    """The part of consecutive stretches that begins `offset` bytes into them. Raises LocalError unless it is there."""
     found, left = [], nbytes
     for stretch in stretches:
         if not left:
@@ -81,8 +81,8 @@ def reads(id_: int, local: Sequence[Stretch], remote: Sequence[Stretch], message
 class Window:
     """What a send queue holds, oldest first. Work requests are numbered in the order in which they are posted.
 
-    Never more than `depth` are in it, and the queues of the device are at least that deep: each work request may end in a
-    completion of its own (an error), so neither the send queue nor the completion queue can overflow.
+    Never more than `depth` are in it, and the queues of the device are at least that deep: each work request may end in
+    a completion of its own (an error), so neither the send queue nor the completion queue can overflow.
     """
 
     def __init__(self, depth: int) -> None:

@@ -17,7 +17,7 @@ from nexuskv_transport.rdma.gids import Entry, ranked, table
 from nexuskv_transport.rdma.handshake import Address, Answer, Offer, Turned, receive, send
 from nexuskv_transport.rdma.lane import address_of_pair
 from nexuskv_transport.rdma.regions import Regions
-from nexuskv_transport.rdma.verbs import REMOTE_READ, Completions, Device, QueuePair
+from nexuskv_transport.rdma.verbs import REMOTE_READ, Device, Queue, QueuePair
 
 BACKLOG = 128
 
@@ -26,11 +26,11 @@ class _Served(NamedTuple):
     """The serving half of a lane. Nothing is ever posted to it, so nothing ever completes."""
 
     pair: QueuePair
-    completions: Completions
+    queue: Queue
 
     def close(self) -> None:
         self.pair.close()
-        self.completions.close()
+        self.queue.close()
 
 
 class RdmaEnd(ServerEnd):
@@ -86,15 +86,15 @@ class RdmaEnd(ServerEnd):
             before.close()
         trust = self._regions.trust(offer.tenant)
         entry = self._entry_like(offer.address)
-        completions = Completions(self._device, 1)
+        queue = Queue(self._device, 1)
         try:
-            pair = QueuePair(trust.domain, completions, 1)
+            pair = QueuePair(trust.domain, queue, 1)
         except NexusError:
-            completions.close()
+            queue.close()
             raise
-        self._lanes[offer.tenant] = _Served(pair, completions)
+        self._lanes[offer.tenant] = _Served(pair, queue)
         ours = address_of_pair(self._device, pair.number, entry)
-        pair.connect(ours, offer.address, entry.index, REMOTE_READ)
+        pair.connect(ours, offer.address, entry.row, REMOTE_READ)
         return Answer(ours, trust.probe.content, trust.probe.address, trust.probe.registration.rkey)
 
     def _entry_like(self, theirs: Address) -> Entry:

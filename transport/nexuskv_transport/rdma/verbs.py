@@ -1,7 +1,7 @@
 """The verbs that this transport uses, with types, over pyverbs: the only module that imports it.
 
-Owns devices, protection domains, registrations, completion queues and queue pairs, and the numbers of the verbs ABI. Knows
-nothing of pages, peers and tenants.
+Owns devices, protection domains, registrations, completion queues and queue pairs, and the numbers of the verbs ABI.
+Knows nothing of pages, peers and tenants.
 
 Three things that pyverbs leaves to its caller: work requests go through the extended interface with one scatter element
 that is used again and again (SendWR and SGE objects are never freed unless closed, and cost six times as much to make);
@@ -127,7 +127,7 @@ class Domain:
 
 
 class Registration:
-    """Memory that the device may reach, pinned. `remote` lets peers with its rkey read it; nobody can write it remotely."""
+    """Memory that the device may reach, pinned. `remote` lets peers with its rkey read it; none can ever write it."""
 
     def __init__(self, domain: Domain, address: int, nbytes: int, *, remote: bool) -> None:
         access = LOCAL_WRITE | (REMOTE_READ if remote else 0)
@@ -143,7 +143,18 @@ class Registration:
         self._mr.close()
 
 
-class Completions:
+class Queue:
+    """A completion queue that is not looked at."""
+
+    def __init__(self, device: Device, depth: int, channel: CompChannel | None = None) -> None:
+        self.cq = CQ(device.context, depth, None, channel, 0)
+
+    def close(self) -> None:
+        """Its queue pairs must be closed."""
+        self.cq.close()
+
+
+class Completions(Queue):
     """A completion queue, and a descriptor that is readable when something is in it."""
 
     def __init__(self, device: Device, depth: int) -> None:
@@ -152,7 +163,7 @@ class Completions:
             self._channel = CompChannel(device.context)
             (self.fd,) = _event_descriptors() - before
         os.set_blocking(self.fd, False)
-        self.cq = CQ(device.context, depth, None, self._channel, 0)
+        super().__init__(device, depth, self._channel)
         self._depth = depth
         self.cq.req_notify()
 
@@ -169,22 +180,21 @@ class Completions:
         return [Completion(each.wr_id, each.status) for each in found]
 
     def close(self) -> None:
-        """Its queue pairs must be closed."""
+        super().close()
         with _descriptors:
-            self.cq.close()
             self._channel.close()
 
 
 class QueuePair:
     """One end of a reliable connection that reads (`access` none) or is read from (REMOTE_READ)."""
 
-    def __init__(self, domain: Domain, completions: Completions, depth: int) -> None:
+    def __init__(self, domain: Domain, queue: Queue, depth: int) -> None:
         self._device = domain.device
         self._element = SGE(0, 0, 0)
         attributes = QPInitAttrEx(
             qp_type=_RC,
-            scq=completions.cq,
-            rcq=completions.cq,
+            scq=queue.cq,
+            rcq=queue.cq,
             cap=QPCap(max_send_wr=depth, max_recv_wr=1, max_send_sge=1, max_recv_sge=1),
             sq_sig_all=0,
             comp_mask=_INIT_PD | _INIT_SEND_OPS,

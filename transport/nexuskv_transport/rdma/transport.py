@@ -1,0 +1,92 @@
+"""The transport of one RDMA device: what this process exposes by it, where it listens, whom it pulls from.
+
+Owns the device and the order in which everything that was made of it is closed. Imported by `opening` alone.
+
+Addresses are "rdma://HOST:PORT" of the control connection. `HOST` also says which device: that by whose network
+interface the host has this address, else the first one; "rdma://DEVICE" names it.
+"""
+
+import contextlib
+import socket
+from urllib.parse import urlsplit
+
+from nexuskv.errors import LocalError, StartupError
+from nexuskv_transport.base import Admit, Connection, Limits, Listener, Region, Security, Transport
+from nexuskv_transport.rdma.connection import RdmaConnection
+from nexuskv_transport.rdma.gids import devices, table
+from nexuskv_transport.rdma.regions import CHUNK_BYTES, Regions
+from nexuskv_transport.rdma.serving import RdmaListener
+from nexuskv_transport.rdma.verbs import Device
+from nexuskv_transport.watch import Watch
+
+SCHEME = "rdma"
+
+
+class RdmaTransport(Transport):
+    """Belongs to the process that opened it."""
+
+    def __init__(self, address: str, security: Security, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`chunk_bytes`: most bytes of one registration, within what the device allows."""
+        self._security = security
+        self._device = Device(_device_for(address))
+        self._regions = Regions(self._device, chunk_bytes)
+        self._watch = Watch("rdma-watch")
+        self._listeners: list[RdmaListener] = []
+        self._connections: list[RdmaConnection] = []
+        self._open = True
+
+    def expose(self, number: int, buffer: memoryview, *, fd: int | None = None, tenant: str) -> Region:
+        self._device.check_process()
+        return self._regions.expose(number, buffer, tenant)
+
+    def withdraw(self, number: int) -> None:
+        self._device.check_process()
+        self._regions.withdraw(number)
+
+    def listen(self, address: str, admit: Admit) -> Listener:
+        self._device.check_process()
+        listener = RdmaListener(self._target(address), _unsecured, self._device, self._regions, admit)
+        self._listeners.append(listener)
+        return listener
+
+    def connect(self, address: str, limits: Limits = Limits()) -> Connection:
+        self._device.check_process()
+        target = self._target(address)
+        connection = RdmaConnection(target, _unsecured, self._device, self._regions, self._watch, limits)
+        self._connections = [each for each in self._connections if not each.closed] + [connection]
+        return connection
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._device.check_process()
+        self._open = False
+        for connection in self._connections:
+            connection.close()
+        for listener in self._listeners:
+            listener.close()
+        self._watch.close()
+        self._regions.close()
+        self._device.close()
+
+    def _target(self, address: str) -> tuple[str, int]:
+        parts = urlsplit(address)
+        with contextlib.suppress(ValueError):
+            if parts.scheme == SCHEME and parts.hostname and parts.port is not None:
+                return parts.hostname, parts.port
+        raise LocalError(f"{address!r} is no RDMA address: write rdma://HOST:PORT")
+
+
+def _device_for(address: str) -> str:
+    found = devices()
+    if not found:
+        raise StartupError("this host has no RDMA device: use tcp, or `rdma link add` a soft-RoCE one")
+    host = urlsplit(address).hostname or ""
+    if host in found:
+        return host
+    by_address = [name for name in found if any(entry.ipv4 == host for entry in table(name))]
+    return (by_address or found)[0]
+
+
+def _unsecured(stream: socket.socket) -> socket.socket:
+    return stream
