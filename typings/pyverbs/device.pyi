@@ -1,5 +1,3 @@
-from pyverbs.addr import GID
-
 class DeviceAttr:
     max_cqe: int
     max_mr: int
@@ -15,10 +13,16 @@ class PortAttr:
     max_msg_sz: int
     state: int
 
+class GIDEntry:
+    gid_index: int
+    gid_type: int
+    port_num: int
+    def gid_str(self) -> str: ...
+
 class Context:
     cmd_fd: int
     def __init__(self, *, name: str) -> None: ...
     def query_device(self) -> DeviceAttr: ...
     def query_port(self, port_num: int) -> PortAttr: ...
-    def query_gid(self, port_num: int, index: int) -> GID: ...
+    def query_gid_table(self, max_entries: int) -> list[GIDEntry]: ...
     def close(self) -> None: ...

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from nexuskv.errors import Disconnected, NexusError, NotPermitted, RemoteError, StartupError
-from nexuskv_transport.rdma.gids import ranked, table
+from nexuskv_transport.rdma.gids import ranked
 from nexuskv_transport.rdma.handshake import Answer, Offer, Turned, receive, send
 from nexuskv_transport.rdma.lane import Lane
 from nexuskv_transport.rdma.regions import Regions
@@ -135,7 +135,7 @@ class Control:
     def _lane(self, tenant: str) -> Lane:
         """A lane that works. Raises NotPermitted, RemoteError, StartupError, OSError."""
         own = self._socket.getsockname()[0]
-        entries = ranked(table(self._device.name), own)[:MOST_ATTEMPTS]
+        entries = ranked(self._device.entries(), own)[:MOST_ATTEMPTS]
         for entry in entries:
             lane = Lane(self._regions.trust(tenant).domain, entry)
             try:

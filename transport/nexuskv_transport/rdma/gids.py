@@ -1,24 +1,23 @@
-"""Which GID of a device a connection should use: the table, as sysfs tells it, and how good each entry is.
+"""Which GID of a device a connection should use: how good each row of the device's table is.
 
-Owns the preference. Knows nothing of queue pairs: that an entry really leads to the peer is proved by whoever connects.
+Owns the preference. Pure: the table is read by `verbs`, and that a row really leads to the peer is proved by whoever
+connects.
 """
 
-import contextlib
 from collections.abc import Iterable
 from ipaddress import IPv6Address
-from pathlib import Path
 from typing import NamedTuple
 
-DEVICES = Path("/sys/class/infiniband")
-ROCE_V2 = "RoCE v2"
+INFINIBAND, ROCE_V1, ROCE_V2 = 0, 1, 2
+"""Kinds of rows, by the numbers of the verbs ABI."""
 
 
 class Entry(NamedTuple):
-    """A row of a port's GID table."""
+    """A row of a port's GID table that is in use."""
 
     row: int
     gid: IPv6Address
-    kind: str
+    kind: int
 
     @property
     def ipv4(self) -> str | None:
@@ -26,28 +25,9 @@ class Entry(NamedTuple):
         mapped = self.gid.ipv4_mapped
         return str(mapped) if mapped else None
 
-    @property
-    def family(self) -> tuple[str, bool]:
-        """Both ends of a connection must be of the same one."""
-        return self.kind, self.gid.ipv4_mapped is not None
-
-
-def devices() -> list[str]:
-    """Names of the RDMA devices of this host."""
-    return sorted(each.name for each in DEVICES.iterdir()) if DEVICES.exists() else []
-
-
-def table(device: str, port: int = 1, root: Path = DEVICES) -> list[Entry]:
-    """The entries that are in use."""
-    folder = root / device / "ports" / str(port)
-    found = []
-    for path in sorted((folder / "gids").iterdir(), key=lambda each: int(each.name)):
-        with contextlib.suppress(OSError):  # the kind of an empty row cannot be read
-            kind = (folder / "gid_attrs" / "types" / path.name).read_text().strip()
-            gid = IPv6Address(path.read_text().strip())
-            if int(gid):
-                found.append(Entry(int(path.name), gid, kind))
-    return found
+    def matches(self, kind: int, gid: str) -> bool:
+        """Whether a connection may have this one at one end and that one at the other."""
+        return self.kind == kind and (self.ipv4 is None) == (IPv6Address(gid).ipv4_mapped is None)
 
 
 def ranked(entries: Iterable[Entry], address: str) -> list[Entry]:

@@ -27,7 +27,7 @@ class Address(msgspec.Struct, frozen=True, array_like=True):
     queue_pair: U24
     sequence: U24
     gid: Annotated[str, Meta(pattern=r"^([0-9a-f]{4}:){7}[0-9a-f]{4}$")]
-    kind: Annotated[str, Meta(max_length=16)]
+    kind: Annotated[int, Meta(ge=0, le=2)]
     lid: Annotated[int, Meta(ge=0, lt=2**16)]
     mtu: Annotated[int, Meta(ge=1, le=5)]
     initiated: Depth

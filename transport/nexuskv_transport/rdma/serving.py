@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nexuskv.errors import NexusError, NotPermitted, RemoteError, StartupError
 from nexuskv_transport.base import Admit, Identity, Listener, ServerEnd
 from nexuskv_transport.rdma.control import Open, keep_alive
-from nexuskv_transport.rdma.gids import Entry, ranked, table
+from nexuskv_transport.rdma.gids import Entry, ranked
 from nexuskv_transport.rdma.handshake import Address, Answer, Offer, Turned, receive, send
 from nexuskv_transport.rdma.lane import address_of_pair
 from nexuskv_transport.rdma.regions import Regions
@@ -99,8 +99,8 @@ class RdmaEnd(ServerEnd):
 
     def _entry_like(self, theirs: Address) -> Entry:
         own = self._stream.getsockname()[0]
-        for entry in ranked(table(self._device.name), own):
-            if entry.family == (theirs.kind, theirs.gid.startswith("0000:0000:0000:0000:0000:ffff:")):
+        for entry in ranked(self._device.entries(), own):
+            if entry.matches(theirs.kind, theirs.gid):
                 return entry
         raise StartupError(f"no GID here is of the kind of {theirs.gid} ({theirs.kind})")
 

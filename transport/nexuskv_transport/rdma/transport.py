@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 from nexuskv.errors import LocalError, StartupError
 from nexuskv_transport.base import Admit, Connection, Limits, Listener, Region, Security, Transport
 from nexuskv_transport.rdma.connection import RdmaConnection
-from nexuskv_transport.rdma.gids import devices, table
 from nexuskv_transport.rdma.regions import CHUNK_BYTES, Regions
 from nexuskv_transport.rdma.serving import RdmaListener
-from nexuskv_transport.rdma.verbs import Device
+from nexuskv_transport.rdma.verbs import Device, devices
 from nexuskv_transport.watch import Watch
 
 SCHEME = "rdma"
@@ -28,7 +27,7 @@ class RdmaTransport(Transport):
     def __init__(self, address: str, security: Security, chunk_bytes: int = CHUNK_BYTES) -> None:
         """`chunk_bytes`: most bytes of one registration, within what the device allows."""
         self._security = security
-        self._device = Device(_device_for(address))
+        self._device = _device_for(address)
         self._regions = Regions(self._device, chunk_bytes)
         self._watch = Watch("rdma-watch")
         self._listeners: list[RdmaListener] = []
@@ -77,15 +76,19 @@ class RdmaTransport(Transport):
         raise LocalError(f"{address!r} is no RDMA address: write rdma://HOST:PORT")
 
 
-def _device_for(address: str) -> str:
+def _device_for(address: str) -> Device:
     found = devices()
     if not found:
         raise StartupError("this host has no RDMA device: use tcp, or `rdma link add` a soft-RoCE one")
     host = urlsplit(address).hostname or ""
     if host in found:
-        return host
-    by_address = [name for name in found if any(entry.ipv4 == host for entry in table(name))]
-    return (by_address or found)[0]
+        return Device(host)
+    for name in found:
+        device = Device(name)
+        if any(entry.ipv4 == host for entry in device.entries()):
+            return device
+        device.close()
+    return Device(found[0])
 
 
 def _unsecured(stream: socket.socket) -> socket.socket:

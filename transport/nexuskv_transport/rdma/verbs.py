@@ -14,6 +14,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,13 @@ from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE
 
 from nexuskv.errors import LocalError, StartupError
+from nexuskv_transport.rdma.gids import Entry
 from nexuskv_transport.rdma.handshake import Address
 from nexuskv_transport.rdma.reads import Read
 
 PORT = 1
+MOST_GIDS = 1024
+DEVICES = Path("/sys/class/infiniband")
 NO_ACCESS, LOCAL_WRITE, REMOTE_READ = 0, 1, 4
 PORT_ACTIVE = 4
 LINK_ETHERNET = 2
@@ -74,6 +78,11 @@ class Limits(NamedTuple):
     """READs that it answers at once (max_dest_rd_atomic)."""
 
 
+def devices() -> list[str]:
+    """Names of the RDMA devices of this host."""
+    return sorted(each.name for each in DEVICES.iterdir()) if DEVICES.exists() else []
+
+
 class Device:
     """An open device. Belongs to the process that opened it: a child of fork must open its own."""
 
@@ -105,9 +114,12 @@ class Device:
                 f"RDMA device {self.name} was opened by process {self._pid}: open a transport of your own after fork"
             )
 
-    def gid(self, index: int) -> str:
-        """A GID in its long form, eight groups of four digits."""
-        return self.context.query_gid(PORT, index).gid
+    def entries(self) -> list[Entry]:
+        """The rows of its GID table that are in use now."""
+        rows = self.context.query_gid_table(MOST_GIDS)
+        return [
+            Entry(row.gid_index, IPv6Address(row.gid_str()), row.gid_type) for row in rows if row.port_num == PORT
+        ]
 
     def close(self) -> None:
         """All that was made of it must be closed."""
