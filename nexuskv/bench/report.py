@@ -79,7 +79,7 @@ def _table(outcomes: Sequence[Outcome], *, markdown: bool) -> Table:
     table.add_column("holds")
     for each in outcomes:
         cells = [cell for placement in placements for cell in _cells(each, placement)]
-        cells = cells or [_amount(each.worst.value, each.worst.unit)]
+        cells = cells or [_unplaced(each.worst)]
         holds = {None: "", True: "yes", False: "NO"}[each.worst.holds]
         table.add_row(each.definition.rival or each.definition.name, _bound(each), *cells, holds)
     return table
@@ -93,6 +93,11 @@ def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str]:
         return f"{_number(figure.value)} / {_number(figure.floor)} {figure.unit}", _judged(figure)
     once = placement is Placement.PINNED  # what is the same wherever processes run stands in the first column
     return (_amount(outcome.worst.value, outcome.worst.unit) if once else "", "")
+
+
+def _unplaced(figure: Figure) -> str:
+    amount = _amount(figure.value, figure.unit)
+    return amount if figure.floor is None else f"{amount} / {_number(figure.floor)}, {_judged(figure)}"
 
 
 def _bound(outcome: Outcome) -> str:

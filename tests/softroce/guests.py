@@ -81,8 +81,9 @@ class _Guest:
         """Returns when the guest has powered off, or at the deadline (time.monotonic)."""
         while self._process.poll() is None and time.monotonic() < deadline:
             if other and (self._job / PAUSE).exists():
-                other.pause(float((self._job / PAUSE).read_text() or 0))
+                seconds = float((self._job / PAUSE).read_text())
                 (self._job / PAUSE).unlink()
+                other.pause(seconds)
             time.sleep(STEP)
 
     def pause(self, seconds: float) -> None:

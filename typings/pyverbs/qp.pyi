@@ -2,7 +2,7 @@ from pyverbs.addr import AHAttr
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.pd import PD
-from pyverbs.wr import SGE
+from pyverbs.wr import SGE, SendWR
 
 class QPCap:
     def __init__(
@@ -22,6 +22,16 @@ class QPInitAttrEx:
         pd: PD,
         send_ops_flags: int,
     ) -> None: ...
+
+class QPInitAttr:
+    def __init__(self, *, qp_type: int, scq: CQ, rcq: CQ, cap: QPCap, sq_sig_all: int) -> None: ...
+
+class QP:
+    qp_num: int
+    def __init__(self, creator: PD, init_attr: QPInitAttr) -> None: ...
+    def to_rts(self, qp_attr: QPAttr) -> None: ...
+    def post_send(self, wr: SendWR) -> None: ...
+    def close(self) -> None: ...
 
 class QPAttr:
     ah_attr: AHAttr

@@ -12,11 +12,12 @@ from nexuskv.errors import LocalError
 from nexuskv_transport.base import Connection, Done, KeyedRegion, Limits, Outcome, Pull
 from nexuskv_transport.extents import address_of
 from nexuskv_transport.ledger import Ledger
-from nexuskv_transport.rdma.control import Control, Open, Ready
+from nexuskv_transport.rdma.control import Control, Ready
 from nexuskv_transport.rdma.lane import Failure, Lane
 from nexuskv_transport.rdma.reads import Stretch, reads, remote_part
 from nexuskv_transport.rdma.regions import Place, Regions
 from nexuskv_transport.rdma.verbs import Device
+from nexuskv_transport.tcp.strand import Dial
 from nexuskv_transport.watch import NEVER, Watch
 
 REFUSALS = {9: "an invalid request", 10: "a wrong key, or bytes outside of what it opens"}
@@ -29,15 +30,7 @@ _Planned = tuple[Pull, Place, list[Stretch]]
 class RdmaConnection(Connection):
     """One peer: a lane for each tenant whose pages are pulled."""
 
-    def __init__(
-        self,
-        target: tuple[str, int],
-        secure: Open,
-        device: Device,
-        regions: Regions,
-        watch: Watch,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, dial: Dial, device: Device, regions: Regions, watch: Watch, limits: Limits) -> None:
         self.ended: str | None = None
         self.closed = False
         self._device = device
@@ -48,7 +41,7 @@ class RdmaConnection(Connection):
         self._early: dict[str, list[_Planned]] = {}  # pulls whose lane is being made, by tenant
         self._ready = select.epoll()
         self._ready.register(self._ledger.ready, select.EPOLLIN)
-        self._control = Control(target, secure, device, regions, self._ledger.tell)
+        self._control = Control(dial, device, regions, self._ledger.tell)
         watch.add(self)
 
     @property

@@ -4,22 +4,35 @@ Owns the listener, its newcomers' conversations, and the queue pairs they are gi
 peer and costs nothing meanwhile. A queue pair may read, through its own tenant's domain, and nothing else.
 """
 
-import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Collection
 from typing import NamedTuple
 
 from nexuskv.errors import NexusError, NotPermitted, RemoteError, StartupError
-from nexuskv_transport.base import Admit, Identity, Listener, ServerEnd
-from nexuskv_transport.rdma.control import Open, keep_alive
+from nexuskv_transport.base import Admit, Listener, Security, ServerEnd
+from nexuskv_transport.rdma.channel import answered, explained, spelled
 from nexuskv_transport.rdma.gids import Entry, ranked
 from nexuskv_transport.rdma.handshake import Address, Answer, Offer, Turned, receive, send
 from nexuskv_transport.rdma.lane import address_of_pair
 from nexuskv_transport.rdma.regions import Regions
 from nexuskv_transport.rdma.verbs import REMOTE_READ, Device, Queue, QueuePair
+from nexuskv_transport.tcp.address import Endpoint
+from nexuskv_transport.tcp.sockets import listening
+from nexuskv_transport.tcp.stream import Cutter, Hangup
 
-BACKLOG = 128
+MOST_PEERS = 1024
+"""Each costs a thread and a descriptor. Who comes later is turned away."""
+
+
+class House(NamedTuple):
+    """What all ends of a listener share."""
+
+    device: Device
+    regions: Regions
+    admit: Admit
+    context: ssl.SSLContext | None
 
 
 class _Served(NamedTuple):
@@ -36,119 +49,108 @@ class _Served(NamedTuple):
 class RdmaEnd(ServerEnd):
     """One peer that reads."""
 
-    def __init__(
-        self, stream: socket.socket, secure: Open, device: Device, regions: Regions, admit: Admit
-    ) -> None:
+    def __init__(self, sock: socket.socket, house: House) -> None:
         self.ended: str | None = None
         self.sent = 0  # the device does not tell
-        self._stream = stream
-        self._secure = secure
-        self._device = device
-        self._regions = regions
-        self._admit = admit
+        self._house = house
+        self._cutter = Cutter()
         self._lanes: dict[str, _Served] = {}
-        self._thread = threading.Thread(target=self._run, name="rdma-serve", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(sock,), name="rdma-serve", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self.ended = self.ended or "closed by its listener"
-        with contextlib.suppress(OSError):  # it was closed already
-            self._stream.shutdown(socket.SHUT_RDWR)
+        self._cutter.cut("closed here")
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self, raw: socket.socket) -> None:
         try:
-            self._stream = self._secure(self._stream)
-            tenants = self._admit(Identity(_name_of(self._stream), frozenset()))
-            while True:
-                self._answer(receive(self._stream), tenants)
-        except (NexusError, OSError) as error:
-            self.ended = self.ended or str(error)
-        finally:
-            for served in self._lanes.values():
-                served.close()
-            self._stream.close()
+            sock, identity = answered(raw, self._house.context, self._cutter)
+            try:
+                self._converse(sock, self._house.admit(identity))
+            finally:
+                for served in self._lanes.values():
+                    served.close()
+                self._cutter.release()
+                sock.close()
+        except (NexusError, Hangup) as error:
+            self.ended = self._cutter.sentence or str(error)
+        except OSError as error:
+            self.ended = self._cutter.sentence or f"the control connection failed: {explained(error)}"
 
-    def _answer(self, offer: object, tenants: Collection[str]) -> None:
+    def _converse(self, sock: socket.socket, tenants: Collection[str]) -> None:
+        if not tenants:
+            raise NotPermitted("it may read no tenant's pages: its certificate names none that is known here")
+        sock.settimeout(
+            None
+        )  # a peer that wants nothing is silent; the kernel finds out when its host is gone
+        own = sock.getsockname()[0]
+        while True:
+            send(sock, self._answer(receive(sock), tenants, own))
+
+    def _answer(self, offer: object, tenants: Collection[str], own: str) -> Answer | Turned:
         if not isinstance(offer, Offer):
             raise RemoteError("the peer says what only a serving end says: it is ended")
         try:
-            answer: Answer | Turned = self._lane(offer, tenants)
+            return self._lane(offer, tenants, own)
         except (NotPermitted, StartupError) as error:
-            answer = Turned(str(error)[:1024])
-        send(self._stream, answer)
+            return Turned(str(error)[:1024])
 
-    def _lane(self, offer: Offer, tenants: Collection[str]) -> Answer:
+    def _lane(self, offer: Offer, tenants: Collection[str], own: str) -> Answer:
         """A queue pair for a tenant, in place of the one that the peer may have had before."""
         if offer.tenant not in tenants:
             raise NotPermitted("it is not admitted to that tenant")
         if before := self._lanes.pop(offer.tenant, None):
             before.close()
-        trust = self._regions.trust(offer.tenant)
-        entry = self._entry_like(offer.address)
-        queue = Queue(self._device, 1)
+        device, trust = self._house.device, self._house.regions.trust(offer.tenant)
+        entry = self._entry_like(offer.address, own)
+        queue = Queue(device, 1)
         try:
             pair = QueuePair(trust.domain, queue, 1)
         except NexusError:
             queue.close()
             raise
         self._lanes[offer.tenant] = _Served(pair, queue)
-        ours = address_of_pair(self._device, pair.number, entry)
+        ours = address_of_pair(device, pair.number, entry)
         pair.connect(ours, offer.address, entry.row, REMOTE_READ)
         return Answer(ours, trust.probe.content, trust.probe.address, trust.probe.registration.rkey)
 
-    def _entry_like(self, theirs: Address) -> Entry:
-        own = self._stream.getsockname()[0]
-        for entry in ranked(self._device.entries(), own):
+    def _entry_like(self, theirs: Address, own: str) -> Entry:
+        for entry in ranked(self._house.device.entries(), own):
             if entry.matches(theirs.kind, theirs.gid):
                 return entry
         raise StartupError(f"no GID here is of the kind of {theirs.gid} ({theirs.kind})")
 
 
 class RdmaListener(Listener):
-    """Takes newcomers in until it is closed."""
+    """Takes newcomers in until it is closed. Raises StartupError."""
 
-    def __init__(
-        self, target: tuple[str, int], secure: Open, device: Device, regions: Regions, admit: Admit
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, security: Security, house: House) -> None:
         try:
-            self._socket = socket.create_server(target, backlog=BACKLOG, family=_family(target[0]))
+            self._sock = listening(endpoint, security)
         except OSError as error:
-            raise StartupError(f"cannot listen on {target[0]}:{target[1]}: {error}") from error
-        self._socket.setblocking(False)
-        host, port = self._socket.getsockname()[:2]
-        self.address = f"rdma://[{host}]:{port}" if ":" in host else f"rdma://{host}:{port}"
-        self._secure = secure
-        self._device = device
-        self._regions = regions
-        self._admit = admit
+            raise StartupError(f"cannot listen on {spelled(endpoint)}: {error.strerror}") from error
+        self.address = spelled(Endpoint(endpoint.host, self._sock.getsockname()[1]))
+        self._house = house
         self._ends: list[RdmaEnd] = []
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._sock.fileno()
 
     def accept(self) -> ServerEnd | None:
-        self._device.check_process()
+        self._house.device.check_process()
         try:
-            stream, _ = self._socket.accept()
+            sock, _ = self._sock.accept()
         except OSError:  # nobody, or nobody any more
             return None
-        stream.setblocking(True)
-        end = RdmaEnd(keep_alive(stream), self._secure, self._device, self._regions, self._admit)
-        self._ends = [each for each in self._ends if each.ended is None] + [end]
-        return end
+        self._ends = [each for each in self._ends if each.ended is None]
+        if len(self._ends) >= MOST_PEERS:
+            sock.close()
+            return None
+        self._ends.append(RdmaEnd(sock, self._house))
+        return self._ends[-1]
 
     def close(self) -> None:
-        self._socket.close()
+        self._sock.close()
         for end in self._ends:
             end.close()
         self._ends.clear()
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _name_of(stream: socket.socket) -> str:
-    host, port = stream.getpeername()[:2]
-    return f"{host}:{port}"

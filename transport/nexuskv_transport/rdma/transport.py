@@ -6,19 +6,18 @@ Addresses are "rdma://HOST:PORT" of the control connection. `HOST` also says whi
 interface the host has this address, else the first one; "rdma://DEVICE" names it.
 """
 
-import contextlib
-import socket
 from urllib.parse import urlsplit
 
-from nexuskv.errors import LocalError, StartupError
-from nexuskv_transport.base import Admit, Connection, Limits, Listener, Region, Security, Transport
+from nexuskv.errors import StartupError
+from nexuskv_transport import tls
+from nexuskv_transport.base import Admit, Connection, Limits, Listener, Region, Security, Tls, Transport
+from nexuskv_transport.rdma.channel import parse
 from nexuskv_transport.rdma.connection import RdmaConnection
 from nexuskv_transport.rdma.regions import CHUNK_BYTES, Regions
-from nexuskv_transport.rdma.serving import RdmaListener
+from nexuskv_transport.rdma.serving import House, RdmaListener
 from nexuskv_transport.rdma.verbs import Device, devices
+from nexuskv_transport.tcp.strand import Dial
 from nexuskv_transport.watch import Watch
-
-SCHEME = "rdma"
 
 
 class RdmaTransport(Transport):
@@ -27,6 +26,8 @@ class RdmaTransport(Transport):
     def __init__(self, address: str, security: Security, chunk_bytes: int = CHUNK_BYTES) -> None:
         """`chunk_bytes`: most bytes of one registration, within what the device allows."""
         self._security = security
+        self._serving = tls.server_context(security) if isinstance(security, Tls) else None
+        self._pulling = tls.client_context(security) if isinstance(security, Tls) else None
         self._device = _device_for(address)
         self._regions = Regions(self._device, chunk_bytes)
         self._watch = Watch("rdma-watch")
@@ -44,14 +45,15 @@ class RdmaTransport(Transport):
 
     def listen(self, address: str, admit: Admit) -> Listener:
         self._device.check_process()
-        listener = RdmaListener(self._target(address), _unsecured, self._device, self._regions, admit)
+        house = House(self._device, self._regions, admit, self._serving)
+        listener = RdmaListener(parse(address), self._security, house)
         self._listeners.append(listener)
         return listener
 
     def connect(self, address: str, limits: Limits = Limits()) -> Connection:
         self._device.check_process()
-        target = self._target(address)
-        connection = RdmaConnection(target, _unsecured, self._device, self._regions, self._watch, limits)
+        dial = Dial(parse(address), self._security, self._pulling)
+        connection = RdmaConnection(dial, self._device, self._regions, self._watch, limits)
         self._connections = [each for each in self._connections if not each.closed] + [connection]
         return connection
 
@@ -68,13 +70,6 @@ class RdmaTransport(Transport):
         self._regions.close()
         self._device.close()
 
-    def _target(self, address: str) -> tuple[str, int]:
-        parts = urlsplit(address)
-        with contextlib.suppress(ValueError):
-            if parts.scheme == SCHEME and parts.hostname and parts.port is not None:
-                return parts.hostname, parts.port
-        raise LocalError(f"{address!r} is no RDMA address: write rdma://HOST:PORT")
-
 
 def _device_for(address: str) -> Device:
     found = devices()
@@ -89,7 +84,3 @@ def _device_for(address: str) -> Device:
             return device
         device.close()
     return Device(found[0])
-
-
-def _unsecured(stream: socket.socket) -> socket.socket:
-    return stream

@@ -118,7 +118,9 @@ class Device:
         """The rows of its GID table that are in use now."""
         rows = self.context.query_gid_table(MOST_GIDS)
         return [
-            Entry(row.gid_index, IPv6Address(row.gid_str()), row.gid_type) for row in rows if row.port_num == PORT
+            Entry(row.gid_index, IPv6Address(row.gid_str()), row.gid_type)
+            for row in rows
+            if row.port_num == PORT
         ]
 
     def close(self) -> None:
