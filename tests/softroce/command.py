@@ -18,7 +18,7 @@ def main(command: list[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     with TemporaryDirectory(prefix="nexuskv-softroce-") as job:
-        ended = guests.run_alone(command, Path(job), SECONDS)
+        ended = guests.run_alone(command, Path(job), SECONDS, guests.MEASURED)
     print(ended.output, end="")
     return 1 if ended.status is None else ended.status
 

@@ -32,9 +32,12 @@ class Host(NamedTuple):
     name: str
     link: str
     address: str
+    cpus: int = 1
 
 
 ALONE = Host("alone", "dummy0", "10.77.0.1")
+MEASURED = Host("measured", "dummy0", "10.77.0.1", cpus=2)
+"""What is measured runs beside the device's work, as it would on a host that has a device."""
 FIRST = Host("first", "eth0", "10.77.0.1")
 SECOND = Host("second", "eth0", "10.77.0.2")
 
@@ -46,10 +49,10 @@ class Ended(NamedTuple):
     output: str
 
 
-def run_alone(command: Sequence[str], job: Path, seconds: float) -> Ended:
+def run_alone(command: Sequence[str], job: Path, seconds: float, host: Host = ALONE) -> Ended:
     """Runs a command in one guest that shares the folder `job`; within `seconds`, boot included."""
     prepare()
-    with _booted(ALONE, command, job, wire=job) as guest:
+    with _booted(host, command, job, wire=job) as guest:
         guest.wait(time.monotonic() + seconds)
     return guest.ended()
 
@@ -129,7 +132,7 @@ def _folder() -> Iterator[Path]:
 
 def _machine(host: Host, job: Path) -> list[str]:
     """The emulator's command line. qemu64 and these features are the fastest CPU that numpy runs on."""
-    line = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-smp", "1", "-m", "2G"]
+    line = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-smp", str(host.cpus), "-m", "2G"]
     line += ["-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt", "-nodefaults", "-no-user-config", "-no-reboot"]
     line += ["-display", "none", "-serial", f"file:{job / 'console'}"]
     line += ["-kernel", str(VMLINUX), "-initrd", str(RAMDISK), "-append", KERNEL_LINE]

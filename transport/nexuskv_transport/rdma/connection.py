@@ -14,8 +14,8 @@ from nexuskv_transport.extents import address_of
 from nexuskv_transport.ledger import Ledger
 from nexuskv_transport.rdma.control import Control, Ready
 from nexuskv_transport.rdma.lane import Failure, Lane
-from nexuskv_transport.rdma.reads import Stretch, reads, remote_part
-from nexuskv_transport.rdma.regions import Place, Regions
+from nexuskv_transport.rdma.reads import Read, reads_of
+from nexuskv_transport.rdma.regions import Regions
 from nexuskv_transport.rdma.verbs import Device
 from nexuskv_transport.tcp.strand import Dial
 from nexuskv_transport.watch import NEVER, Watch
@@ -24,7 +24,8 @@ REFUSALS = {9: "an invalid request", 10: "a wrong key, or bytes outside of what 
 """Statuses by which the peer's device refuses: REM_INV_REQ_ERR, REM_ACCESS_ERR."""
 LOST = {5: "the queue pair was ended", 12: "the peer's device does not answer", 13: "the peer is not ready"}
 
-_Planned = tuple[Pull, Place, list[Stretch]]
+_Planned = tuple[str, list[Read]]
+"""A tenant, and the READs of one pull."""
 
 
 class RdmaConnection(Connection):
@@ -37,8 +38,11 @@ class RdmaConnection(Connection):
         self._regions = regions
         self._watch = watch
         self._ledger = Ledger(limits)
+        self._most = limits.pulls
+        self._outstanding = 0
+        self._due = NEVER  # no pull that is running has an earlier deadline
         self._lanes: dict[str, Lane] = {}
-        self._early: dict[str, list[_Planned]] = {}  # pulls whose lane is being made, by tenant
+        self._early: dict[str, list[Read]] = {}  # of pulls whose lane is being made, by tenant
         self._ready = select.epoll()
         self._ready.register(self._ledger.ready, select.EPOLLIN)
         self._control = Control(dial, device, regions, self._ledger.tell)
@@ -50,16 +54,19 @@ class RdmaConnection(Connection):
 
     def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
         self._device.check_process()
+        pulls = pulls[: max(1, self._most - self._outstanding)]  # what has no chance is not even looked at
         planned = [self._planned(pull) for pull in pulls]
         taken = self._ledger.take(pulls, deadline)
+        self._outstanding += taken
         if self.ended is not None:
             self._ledger.finish(self._ledger.running(), Outcome.CLOSED)
             return taken
-        by_tenant: dict[str, list[_Planned]] = {}
-        for each in planned[:taken]:
-            by_tenant.setdefault(each[1].tenant, []).append(each)
-        for tenant, some in by_tenant.items():
-            self._start(tenant, some)
+        by_tenant: dict[str, list[Read]] = {}
+        for tenant, reads in planned[:taken]:
+            by_tenant.setdefault(tenant, []).extend(reads)
+        for tenant, reads in by_tenant.items():
+            self._start(tenant, reads)
+        self._due = min(self._due, deadline)
         self._watch.look_by(deadline)
         return taken
 
@@ -70,7 +77,9 @@ class RdmaConnection(Connection):
         if self.ended is None:
             self._device.check_process()
             self._advance()
-        return self._ledger.completed()
+        done = self._ledger.completed()
+        self._outstanding -= len(done)
+        return done
 
     def close(self) -> None:
         if self.closed:
@@ -89,23 +98,22 @@ class RdmaConnection(Connection):
         return NEVER
 
     def _planned(self, pull: Pull) -> _Planned:
-        region, nbytes = pull.region, pull.into.nbytes
+        region = pull.region
         if not isinstance(region, KeyedRegion):
             raise LocalError(
                 f"pull {pull.id}: region {region.number} is served by a program; connect by its transport"
             )
-        place = self._regions.place(address_of(pull.into), nbytes)
-        if pull.offset < 0:
-            raise LocalError(f"pull {pull.id}: an offset of {pull.offset} lies before its region")
-        return pull, place, remote_part(region, pull.offset, nbytes)
+        start = address_of(pull.into)
+        exposed = self._regions.around(start, pull.into.nbytes)
+        return exposed.tenant, reads_of(pull, start, exposed.local, region, self._device.limits.message)
 
-    def _start(self, tenant: str, planned: list[_Planned]) -> None:
+    def _start(self, tenant: str, reads: list[Read]) -> None:
         if lane := self._lanes.get(tenant):
-            _offer(lane, planned)
+            lane.offer(reads)
             return
         if tenant not in self._early:
             self._control.want(tenant)
-        self._early.setdefault(tenant, []).extend(planned)
+        self._early.setdefault(tenant, []).extend(reads)
 
     def _advance(self) -> None:
         ready = {fd for fd, _ in self._ready.poll(0)}
@@ -117,7 +125,12 @@ class RdmaConnection(Connection):
                 return
         if self.ended is None and self._control.ended is not None:
             self._end(self._control.ended)
-        elif late := self._ledger.overdue(time.monotonic()):
+        elif time.monotonic() >= self._due:
+            self._expire()
+
+    def _expire(self) -> None:
+        self._due = self._ledger.next_deadline()
+        if late := self._ledger.overdue(time.monotonic()):
             self._end("a pull was not served by its deadline", dict.fromkeys(late, Outcome.DEADLINE))
 
     def _hear(self) -> None:
@@ -126,11 +139,11 @@ class RdmaConnection(Connection):
             news = self._control.news.get()
             early = self._early.pop(news.tenant, [])
             if not isinstance(news, Ready):
-                self._end(news.sentence, {pull.id: Outcome.REFUSED for pull, _, _ in early})
+                self._end(news.sentence, {read.id: Outcome.REFUSED for read in early})
                 return
             self._lanes[news.tenant] = news.lane
             self._ready.register(news.lane.completions.fd, select.EPOLLIN)
-            _offer(news.lane, early)
+            news.lane.offer(early)
 
     def _fail(self, failure: Failure) -> None:
         if why := REFUSALS.get(failure.status):
@@ -154,11 +167,3 @@ class RdmaConnection(Connection):
             self._ledger.finish([id_], outcome)
         self._ledger.finish(self._ledger.running(), Outcome.CLOSED)
         self._ledger.tell()
-
-
-def _offer(lane: Lane, planned: list[_Planned]) -> None:
-    lane.offer(
-        read
-        for pull, place, remote in planned
-        for read in reads(pull.id, place.stretches, remote, lane.message)
-    )

@@ -39,7 +39,6 @@ class Lane:
     def __init__(self, domain: Domain, entry: Entry) -> None:
         device = domain.device
         self.failure: Failure | None = None
-        self.message = device.limits.message
         self._domain = domain
         self._entry = entry
         depth = min(DEPTH, device.limits.depth)

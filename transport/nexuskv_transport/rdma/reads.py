@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nexuskv.errors import LocalError
-from nexuskv_transport.base import KeyedRegion
+from nexuskv_transport.base import Chunk, KeyedRegion, Pull
 
 CHAIN = 32
 """Most READs of one post."""
@@ -59,13 +59,32 @@ def part_of(stretches: Iterable[Stretch], offset: int, nbytes: int) -> list[Stre
     return found
 
 
-def remote_part(region: KeyedRegion, offset: int, nbytes: int) -> list[Stretch]:
-    """Where a stretch of a peer's region is. Raises LocalError if its chunks do not hold it."""
-    return part_of((Stretch(each.address, each.nbytes, each.rkey) for each in region.chunks), offset, nbytes)
+def reads_of(
+    pull: Pull, start: int, local: Sequence[Stretch], region: KeyedRegion, message: int
+) -> list[Read]:
+    """The READs of a pull that writes to address `start`, which lies in `local`. `message`: most bytes of one.
+
+    Raises LocalError where the region's chunks do not hold what the pull is of.
+    """
+    nbytes, offset = pull.into.nbytes, pull.offset
+    here, there = local[0], region.chunks[0]
+    if offset < 0:
+        raise LocalError(f"pull {pull.id}: an offset of {offset} lies before its region")
+    if (
+        start + nbytes <= here.address + here.nbytes and offset + nbytes <= there.nbytes and nbytes <= message
+    ):  # nearly always
+        return [Read(pull.id, start, here.key, there.address + offset, there.rkey, nbytes, True)]
+    ours = part_of(local, start - here.address, nbytes)
+    theirs = part_of((Stretch(*each) for each in map(_fields, region.chunks)), offset, nbytes)
+    return list(_cut(pull.id, ours, theirs, message))
 
 
-def reads(id_: int, local: Sequence[Stretch], remote: Sequence[Stretch], message: int) -> Iterator[Read]:
-    """The READs of a pull, whose local and remote stretches are of the same length altogether."""
+def _fields(chunk: Chunk) -> tuple[int, int, int]:
+    return chunk.address, chunk.nbytes, chunk.rkey
+
+
+def _cut(id_: int, local: Sequence[Stretch], remote: Sequence[Stretch], message: int) -> Iterator[Read]:
+    """READs of stretches that are of the same length altogether."""
     left = sum(each.nbytes for each in local)
     here, there = deque(local), deque(remote)
     while left:

@@ -15,18 +15,11 @@ from nexuskv.errors import LocalError
 from nexuskv_transport.base import Chunk, KeyedRegion
 from nexuskv_transport.extents import address_of
 from nexuskv_transport.rdma.handshake import PROBE_BYTES
-from nexuskv_transport.rdma.reads import Stretch, part_of
+from nexuskv_transport.rdma.reads import Stretch
 from nexuskv_transport.rdma.verbs import Device, Domain, Registration
 
 CHUNK_BYTES = 64 << 30
 """Most bytes of one registration: what devices and their drivers are known to take, whatever they say."""
-
-
-class Place(NamedTuple):
-    """Where a pull writes: whose memory that is, and the keys that open it here."""
-
-    tenant: str
-    stretches: list[Stretch]
 
 
 class Probe:
@@ -55,7 +48,9 @@ class Trust(NamedTuple):
     probe: Probe
 
 
-class _Exposed(NamedTuple):
+class Exposed(NamedTuple):
+    """Memory of a tenant, and the keys that open it here: of consecutive stretches, from `start` on."""
+
     start: int
     nbytes: int
     tenant: str
@@ -71,8 +66,9 @@ class Regions:
         self._chunk_bytes = min(chunk_bytes, device.limits.chunk) // mmap.PAGESIZE * mmap.PAGESIZE
         self._lock = threading.Lock()
         self._trusts: dict[str, Trust] = {}
-        self._exposed: dict[int, _Exposed] = {}
+        self._exposed: dict[int, Exposed] = {}
         self._starts: list[tuple[int, int]] = []  # (address, number), sorted
+        self._last: Exposed | None = None  # what was asked for last is asked for next
 
     def trust(self, tenant: str) -> Trust:
         """The domain of a tenant; made when it is first asked for."""
@@ -95,7 +91,7 @@ class Regions:
                 stack.callback(registration.close)
                 local.append(Stretch(address, nbytes, registration.lkey))
                 chunks.append(Chunk(address, nbytes, registration.rkey))
-            self._exposed[number] = _Exposed(start, buffer.nbytes, tenant, local, stack.pop_all())
+            self._exposed[number] = Exposed(start, buffer.nbytes, tenant, local, stack.pop_all())
             insort(self._starts, (start, number))
         return KeyedRegion(number, buffer.nbytes, tuple(chunks))
 
@@ -106,16 +102,21 @@ class Regions:
             if exposed is None:
                 raise LocalError(f"region {number} is not exposed")
             self._starts.remove((exposed.start, number))
+            self._last = None
             exposed.registered.close()
 
-    def place(self, address: int, nbytes: int) -> Place:
-        """The keys of exposed memory, for writing into it here. Raises LocalError for memory that is not exposed."""
+    def around(self, address: int, nbytes: int) -> Exposed:
+        """The exposed memory that those bytes lie in. Raises LocalError if they lie in none."""
+        found = self._last
+        if found is not None and found.start <= address and address + nbytes <= found.start + found.nbytes:
+            return found
         with self._lock:
             at = bisect_right(self._starts, (address, 1 << 32)) - 1
-            exposed = self._exposed[self._starts[at][1]] if at >= 0 else None
-        if exposed is None or address + nbytes > exposed.start + exposed.nbytes:
-            raise LocalError("pages are pulled into exposed memory: expose what the page lies in")
-        return Place(exposed.tenant, part_of(exposed.local, address - exposed.start, nbytes))
+            found = self._exposed[self._starts[at][1]] if at >= 0 else None
+            if found is None or address + nbytes > found.start + found.nbytes:
+                raise LocalError("pages are pulled into exposed memory: expose what the page lies in")
+            self._last = found
+            return found
 
     def close(self) -> None:
         """Ends everything. No queue pair of its domains may be left. Idempotent."""

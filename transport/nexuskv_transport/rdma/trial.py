@@ -26,6 +26,7 @@ from nexuskv_transport.registry import open_transport
 MIB = 1 << 20
 RDMA, TCP = "rdma://127.0.0.1:0", "tcp://127.0.0.1:0"
 SIZES = {"rdma_read_64k": 65536, "rdma_read_1mib": MIB, "rdma_read_4k": 4096}
+BATCH = 64
 SECONDS = 120.0
 SETTLED = 1.5  # seconds until perftest's server listens, also on an emulated machine
 
@@ -108,7 +109,7 @@ def _all(connection: Connection, pages: Sequence[Pull]) -> None:
     offered = done = 0
     while done < len(pages):
         if offered < len(pages):
-            offered += connection.pull(pages[offered : offered + 1024], deadline)
+            offered += connection.pull(pages[offered : offered + BATCH], deadline)
         select.select([connection], [], [], SECONDS)
         ended = connection.completed()
         done += len(ended)
