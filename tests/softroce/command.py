@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from tests.softroce import guests, machine
 
-SECONDS = 200.0
+SECONDS = 600.0
 
 
 def main(command: list[str]) -> int:

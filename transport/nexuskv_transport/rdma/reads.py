@@ -116,22 +116,22 @@ class Window:
         """Takes the next chain out of what waits, as far as there is room, and numbers it from the first on."""
         chain: list[Read] = []
         first = self._oldest + len(self._posted)
-        room, nbytes = min(CHAIN, self._depth - len(self._posted)), 0
-        while waiting and len(chain) < room and nbytes < CHAIN_BYTES:
-            nbytes += waiting[0].nbytes
-            chain.append(waiting.popleft())
+        nbytes = 0
+        for _ in range(min(CHAIN, self._depth - len(self._posted), len(waiting))):
+            read = waiting.popleft()
+            chain.append(read)
+            nbytes += read.nbytes
+            if nbytes >= CHAIN_BYTES:
+                break
         self._posted.extend(chain)
         return first, chain
 
     def complete(self, number: int) -> list[int]:
         """A success of work request `number`, and with it of all before it: the pulls that are done by that."""
-        done = []
-        while self._posted and self._oldest <= number:
-            read = self._posted.popleft()
-            self._oldest += 1
-            if read.last:
-                done.append(read.id)
-        return done
+        count = min(number + 1 - self._oldest, len(self._posted))
+        self._oldest += max(0, count)
+        ended = [self._posted.popleft() for _ in range(count)]
+        return [read.id for read in ended if read.last]
 
     def fail(self, number: int) -> tuple[list[int], int | None]:
         """An error of work request `number`: the pulls that were done before it, and the one that it is of."""

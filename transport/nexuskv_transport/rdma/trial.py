@@ -17,15 +17,22 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from nexuskv.errors import StartupError
-from nexuskv_transport.base import Connection, Outcome, Pull, Region
+from nexuskv_transport.base import Connection, KeyedRegion, Outcome, Plain, Pull, Region
 from nexuskv_transport.checks.far import OURS, REGION_BYTES, SERVED, FarCard, FarOrders, Memory
+from nexuskv_transport.extents import address_of
+from nexuskv_transport.rdma.channel import parse
+from nexuskv_transport.rdma.control import Control, Ready
 from nexuskv_transport.rdma.gids import ranked
+from nexuskv_transport.rdma.lane import Lane
+from nexuskv_transport.rdma.reads import Read
+from nexuskv_transport.rdma.regions import Exposed, Regions
 from nexuskv_transport.rdma.verbs import Device, devices
 from nexuskv_transport.registry import open_transport
+from nexuskv_transport.tcp.strand import Dial
 
 MIB = 1 << 20
 RDMA, TCP = "rdma://127.0.0.1:0", "tcp://127.0.0.1:0"
-SIZES = {"rdma_read_64k": 65536, "rdma_read_1mib": MIB, "rdma_read_4k": 4096}
+SIZES = {"64k": 65536, "1mib": MIB, "4k": 4096}
 BATCH = 64
 SECONDS = 120.0
 SETTLED = 1.5  # seconds until perftest's server listens, also on an emulated machine
@@ -52,6 +59,10 @@ class TrialAnswer(msgspec.Struct):
     found: list[Found]
 
 
+Puller = Callable[[int, int], float]
+"""Pulls so many MiB in pages of so many bytes (the first argument), and returns the seconds."""
+
+
 class Served(NamedTuple):
     """A far end, by its process."""
 
@@ -62,37 +73,84 @@ class Served(NamedTuple):
 def main() -> None:
     """Orders come on standard input, the answer goes to standard output."""
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=TrialOrders)
-    found = [each for _ in range(orders.runs) for each in _run(orders.mib)]
+    with _serving(RDMA) as rdma, _serving(TCP) as tcp, contextlib.ExitStack() as stack:
+        region = rdma.card.regions[SERVED]
+        lane, local, row = stack.enter_context(_lane(rdma.card))
+        by_rdma = stack.enter_context(_pulling(RDMA, rdma.card))
+        by_tcp = stack.enter_context(_pulling(TCP, tcp.card))
+        found: list[Found] = []
+        for _ in range(orders.runs):
+            for stem, nbytes in SIZES.items():
+                mib = orders.mib if nbytes >= 65536 else max(1, orders.mib // 4)
+                floor = _perftest(row, nbytes, mib * MIB // nbytes)
+                found.append(Found(f"rdma_read_{stem}", mib / _read(lane, region, local, nbytes, mib), floor))
+                found.append(Found(f"rdma_pull_{stem}", mib / by_rdma(nbytes, mib), floor))
+            found.append(_cpu(orders.mib, rdma.pid, by_rdma, tcp.pid, by_tcp))
     sys.stdout.buffer.write(msgspec.json.encode(TrialAnswer(found)) + b"\n")
 
 
-def _run(mib: int) -> Iterator[Found]:
-    device = Device(devices()[0])
-    row = ranked(device.entries(), "127.0.0.1")[0].row
-    device.close()
-    with _pulling(RDMA) as (pull, served):
-        for name, nbytes in SIZES.items():
-            share = mib if nbytes >= 65536 else max(1, mib // 4)
-            floor = _perftest(devices()[0], row, nbytes, share * MIB // nbytes)
-            yield Found(name, share / pull(nbytes, share), floor)
-        rdma = _cpu_ms(served.pid, lambda: pull(MIB, mib)) * 1024 / mib
-    with _pulling(TCP) as (pull, served):
-        tcp = _cpu_ms(served.pid, lambda: pull(MIB, mib)) * 1024 / mib
-    yield Found("rdma_cpu", rdma, tcp)
+def _cpu(mib: int, rdma: int, by_rdma: Puller, tcp: int, by_tcp: Puller) -> Found:
+    a_gib = 1024 / mib
+    return Found(
+        "rdma_cpu",
+        _cpu_ms(rdma, lambda: by_rdma(MIB, mib)) * a_gib,
+        _cpu_ms(tcp, lambda: by_tcp(MIB, mib)) * a_gib,
+    )
 
 
 @contextlib.contextmanager
-def _pulling(address: str) -> Iterator[tuple[Callable[[int, int], float], Served]]:
-    """A function of page bytes and MiB that pulls them and returns the seconds; and who serves it."""
-    with _serving(address) as served, open_transport(address) as near:
-        memory = Memory(REGION_BYTES)
-        near.expose(1, memory.view, fd=memory.fd, tenant=OURS)
-        with near.connect(served.card.address) as connection:
-            region = served.card.regions[SERVED]
-            _pulled(connection, region, memory.view, MIB, 32)
-            yield lambda nbytes, mib: _pulled(connection, region, memory.view, nbytes, mib), served
-        near.withdraw(1)
+def _lane(card: FarCard) -> Iterator[tuple[Lane, Exposed, int]]:
+    """A lane to the far end, the memory that it may write, and the row of the GID that is used."""
+    memory = Memory(REGION_BYTES)
+    device = Device(devices()[0])
+    regions = Regions(device)
+    regions.expose(1, memory.view, OURS)
+    control = Control(Dial(parse(card.address), Plain(), None), device, regions, lambda: None)
+    control.want(OURS)
+    news = control.news.get(timeout=SECONDS)
+    if not isinstance(news, Ready):
+        raise StartupError(news.sentence)
+    try:
+        row = ranked(device.entries(), "127.0.0.1")[0].row
+        yield news.lane, regions.around(address_of(memory.view), REGION_BYTES), row
+    finally:
+        news.lane.stop()
+        control.close()
+        regions.close()
+        device.close()
         memory.close()
+
+
+def _read(lane: Lane, region: Region, local: Exposed, nbytes: int, mib: int) -> float:
+    """Seconds for so many MiB in READs of that size, one after another, in chains."""
+    assert isinstance(region, KeyedRegion)
+    (there,), (here,) = region.chunks, local.local
+    offsets = range(0, min(REGION_BYTES, mib * MIB), nbytes)
+    reads = [
+        Read(0, here.address + at, here.key, there.address + at, there.rkey, nbytes, True) for at in offsets
+    ]
+    start = time.perf_counter()
+    for _ in range(max(1, mib * MIB // REGION_BYTES)):
+        lane.offer(reads)
+        done = 0
+        while done < len(reads) and lane.failure is None:
+            select.select([lane.completions.fd], [], [], SECONDS)
+            done += len(lane.drain(signalled=True))
+    return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _pulling(address: str, card: FarCard) -> Iterator[Puller]:
+    """Whole pulls from a far end."""
+    memory = Memory(REGION_BYTES)
+    with open_transport(address) as near:
+        near.expose(1, memory.view, fd=memory.fd, tenant=OURS)
+        with near.connect(card.address) as connection:
+            region = card.regions[SERVED]
+            _pulled(connection, region, memory.view, MIB, 32)
+            yield lambda nbytes, mib: _pulled(connection, region, memory.view, nbytes, mib)
+        near.withdraw(1)
+    memory.close()
 
 
 def _pulled(connection: Connection, region: Region, into: memoryview, nbytes: int, mib: int) -> float:
@@ -142,9 +200,9 @@ def _on_cpu_ns(pid: int) -> int:
     return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
-def _perftest(device: str, row: int, nbytes: int, count: int) -> float:
+def _perftest(row: int, nbytes: int, count: int) -> float:
     """MiB/s of READs of that size by perftest."""
-    command = ["ib_read_bw", "-d", device, "-x", str(row), "-s", str(nbytes), "-n", str(count), "-F"]
+    command = ["ib_read_bw", "-d", devices()[0], "-x", str(row), "-s", str(nbytes), "-n", str(count), "-F"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             time.sleep(SETTLED)

@@ -239,11 +239,13 @@ class QueuePair:
         """Posts a chain with one doorbell, its work requests numbered from `first`; the last one is signalled."""
         qp, element, last = self._qp, self._element, len(reads) - 1
         qp.wr_start()
-        for index, read in enumerate(reads):
+        qp.wr_flags = 0
+        for index, (_, local, lkey, remote, rkey, nbytes, _) in enumerate(reads):
             qp.wr_id = first + index
-            qp.wr_flags = _SIGNALED if index == last else 0
-            qp.wr_rdma_read(read.rkey, read.remote)
-            element.addr, element.length, element.lkey = read.local, read.nbytes, read.lkey
+            if index == last:
+                qp.wr_flags = _SIGNALED
+            qp.wr_rdma_read(rkey, remote)
+            element.addr, element.length, element.lkey = local, nbytes, lkey
             qp.wr_set_sge(element)
         qp.wr_complete()
 
