@@ -54,7 +54,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeyedRegion(msgspec.Struct, frozen=True, array_like=True, tag="keyed"):
-    """Exposed memory that a device serves: RDMA. The chunks follow each other, and no page lies in two."""
+    """Exposed memory that a device serves: RDMA. The chunks follow each other; a page may lie in two."""
 
     number: U32
     nbytes: U63

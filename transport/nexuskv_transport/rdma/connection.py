@@ -13,7 +13,7 @@ from nexuskv_transport.base import Connection, Done, KeyedRegion, Limits, Outcom
 from nexuskv_transport.extents import address_of
 from nexuskv_transport.ledger import Ledger
 from nexuskv_transport.rdma.control import Control, Ready
-from nexuskv_transport.rdma.lane import Failure, Lane
+from nexuskv_transport.rdma.lane import NOT_POSTED, Failure, Lane
 from nexuskv_transport.rdma.reads import Read, reads_of
 from nexuskv_transport.rdma.regions import Regions
 from nexuskv_transport.rdma.verbs import Device
@@ -22,7 +22,12 @@ from nexuskv_transport.watch import NEVER, Watch
 
 REFUSALS = {9: "an invalid request", 10: "a wrong key, or bytes outside of what it opens"}
 """Statuses by which the peer's device refuses: REM_INV_REQ_ERR, REM_ACCESS_ERR."""
-LOST = {5: "the queue pair was ended", 12: "the peer's device does not answer", 13: "the peer is not ready"}
+LOST = {
+    NOT_POSTED: "the device takes no work",
+    5: "the queue pair was ended",
+    12: "the peer's device does not answer",
+    13: "the peer is not ready",
+}
 
 _Planned = tuple[str, list[Read]]
 """A tenant, and the READs of one pull."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nexuskv.errors import StartupError
 from nexuskv_transport.rdma.gids import Entry
 from nexuskv_transport.rdma.handshake import Address, Answer
 from nexuskv_transport.rdma.reads import Read, Window
@@ -24,6 +25,8 @@ FLUSH_SECONDS = 0.5
 MOST_SEQUENCE = 1 << 24
 MOST_ON_THE_WIRE = 255
 SUCCESS = 0
+NOT_POSTED = -1
+"""In place of a status of the verbs."""
 
 
 class Failure(NamedTuple):
@@ -93,7 +96,7 @@ class Lane:
     def stop(self) -> list[int]:
         """Ends it: when it returns, nothing of it is written any more. Returns pulls that were done before."""
         self._pair.fail()
-        self.failure = self.failure or Failure(-1, -1)
+        self.failure = self.failure or Failure(-1, NOT_POSTED)
         done: list[int] = []
         until = time.monotonic() + FLUSH_SECONDS
         while self._window and time.monotonic() < until:
@@ -109,7 +112,11 @@ class Lane:
             first, chain = self._window.admit(self._waiting)
             if not chain:
                 return
-            self._pair.post(chain, first)
+            try:
+                self._pair.post(chain, first)
+            except StartupError:  # the device itself has failed
+                self.failure = Failure(chain[0].id, NOT_POSTED)
+                return
 
 
 def address_of_pair(device: Device, number: int, entry: Entry) -> Address:

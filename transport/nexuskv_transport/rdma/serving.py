@@ -25,6 +25,9 @@ from nexuskv_transport.tcp.stream import Cutter, Hangup
 MOST_PEERS = 1024
 """Each costs a thread and a descriptor. Who comes later is turned away."""
 
+MOST_OFFERS = 256
+"""In the life of a connection: the route to an address that is made up may take the kernel a second to give up."""
+
 
 class House(NamedTuple):
     """What all ends of a listener share."""
@@ -84,8 +87,9 @@ class RdmaEnd(ServerEnd):
             None
         )  # a peer that wants nothing is silent; the kernel finds out when its host is gone
         own = sock.getsockname()[0]
-        while True:
+        for _ in range(MOST_OFFERS):
             send(sock, self._answer(receive(sock), tenants, own))
+        raise RemoteError(f"it made {MOST_OFFERS} offers: a peer needs a few for each tenant")
 
     def _answer(self, offer: object, tenants: Collection[str], own: str) -> Answer | Turned:
         if not isinstance(offer, Offer):

@@ -133,7 +133,8 @@ class Domain:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.pd = PD(device.context)
+        with _saying(f"RDMA device {device.name} makes no protection domain"):
+            self.pd = PD(device.context)
 
     def close(self) -> None:
         """All that was made in it must be closed."""
@@ -161,7 +162,8 @@ class Queue:
     """A completion queue that is not looked at."""
 
     def __init__(self, device: Device, depth: int, channel: CompChannel | None = None) -> None:
-        self.cq = CQ(device.context, depth, None, channel, 0)
+        with _saying(f"RDMA device {device.name} makes no completion queue"):
+            self.cq = CQ(device.context, depth, None, channel, 0)
 
     def close(self) -> None:
         """Its queue pairs must be closed."""
@@ -172,7 +174,7 @@ class Completions(Queue):
     """A completion queue, and a descriptor that is readable when something is in it."""
 
     def __init__(self, device: Device, depth: int) -> None:
-        with _descriptors:
+        with _descriptors, _saying(f"RDMA device {device.name} makes no completion channel"):
             before = _event_descriptors()
             self._channel = CompChannel(device.context)
             (self.fd,) = _event_descriptors() - before
@@ -236,7 +238,7 @@ class QueuePair:
             self._qp.to_rts(attributes)
 
     def post(self, reads: Sequence[Read], first: int) -> None:
-        """Posts a chain with one doorbell, its work requests numbered from `first`; the last one is signalled."""
+        """Posts a chain with one doorbell, numbered from `first`; the last one is signalled. Raises StartupError."""
         qp, element, last = self._qp, self._element, len(reads) - 1
         qp.wr_start()
         qp.wr_flags = 0
@@ -247,7 +249,8 @@ class QueuePair:
             qp.wr_rdma_read(rkey, remote)
             element.addr, element.length, element.lkey = local, nbytes, lkey
             qp.wr_set_sge(element)
-        qp.wr_complete()
+        with _saying(f"RDMA device {self._device.name} takes no work"):
+            qp.wr_complete()
 
     def fail(self) -> None:
         """Puts it into the error state: what is posted is flushed, nothing is served or received any more."""
