@@ -96,7 +96,9 @@ def test_the_peer_is_killed_in_mid_pull(near: Transport, into: memoryview) -> No
         _nothing_more_is_written(into)
 
 
-def test_a_link_that_is_down_for_a_moment_costs_no_pull(near: Transport, far: Far, into: memoryview) -> None:
+def test_a_link_that_is_down_for_a_moment_costs_its_connection_at_most(
+    near: Transport, far: Far, into: memoryview
+) -> None:
     with near.connect(far.card.address) as connection:
         pulls = pages(far, into, MIB)
         assert connection.pull(pulls, time.monotonic() + SECONDS) == len(pulls)
@@ -104,7 +106,9 @@ def test_a_link_that_is_down_for_a_moment_costs_no_pull(near: Transport, far: Fa
         _link("down")
         time.sleep(0.5)
         _link("up")
-        assert all_ok(outcomes(connection, [pull for pull in pulls if pull.id not in done], SECONDS))
+        found = outcomes(connection, [pull for pull in pulls if pull.id not in done], SECONDS)
+        assert set(found.values()) <= {Outcome.OK, Outcome.CLOSED}  # long before the deadline
+    _works_again(near, far, into)
 
 
 def test_a_link_that_stays_down_ends_pulls_in_time(near: Transport, far: Far, into: memoryview) -> None:

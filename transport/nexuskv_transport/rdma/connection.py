@@ -24,10 +24,12 @@ REFUSALS = {9: "an invalid request", 10: "a wrong key, or bytes outside of what 
 """Statuses by which the peer's device refuses: REM_INV_REQ_ERR, REM_ACCESS_ERR."""
 LOST = {
     NOT_POSTED: "the device takes no work",
+    2: "the device cannot send",
     5: "the queue pair was ended",
     12: "the peer's device does not answer",
     13: "the peer is not ready",
 }
+"""Of the rest, those that have a plain meaning: LOC_QP_OP_ERR, WR_FLUSH_ERR, RETRY_EXC_ERR, RNR_RETRY_EXC_ERR."""
 
 _Planned = tuple[str, list[Read]]
 """A tenant, and the READs of one pull."""
