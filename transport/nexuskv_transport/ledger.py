@@ -18,8 +18,8 @@ from nexuskv_transport.regions import Stretch
 class Ledger:
     """Safe to use from several threads.
 
-    A pull is *running* until `finish`, then *ended* until `completed` hands it out. Until then its id and its extent are
-    not free, and it counts against the limits.
+    A pull is *running* until `finish`, then *ended* until `completed` hands it out. Until then its id and its extent
+    are not free, and it counts against the limits.
     """
 
     def __init__(self, limits: Limits) -> None:

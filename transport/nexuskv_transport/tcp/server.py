@@ -98,7 +98,6 @@ class TcpServerEnd(ServerEnd):
             self._converse(held)
         finally:
             self._expect("its hanging up", FAREWELL_SECONDS)
-            self._house.watch.look_by(self._due)
             say_goodbye(held)
             self._cutter.release()
             held.close()
@@ -155,6 +154,7 @@ class TcpServerEnd(ServerEnd):
 
     def _expect(self, what: str, seconds: float) -> None:
         self._waiting_for, self._due = what, time.monotonic() + seconds
+        self._house.watch.look_by(self._due)
 
     def _end(self, level: int, sentence: str) -> None:
         self.ended = sentence

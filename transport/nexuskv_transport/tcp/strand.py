@@ -19,6 +19,7 @@ from nexuskv_transport.regions import Stretch
 from nexuskv_transport.tcp.address import Endpoint
 from nexuskv_transport.tcp.sockets import CONNECT_SECONDS, check_allowed, prepare
 from nexuskv_transport.tcp.stream import Cutter, Hangup, PlainStream, Stream, TlsStream
+from nexuskv_transport.watch import NEVER
 
 PING_SECONDS = 15.0
 """Silence after which the peer is asked whether it lives."""
@@ -123,15 +124,12 @@ class Strand:
             if self._answer_by is not None:
                 if now >= self._answer_by:
                     self._cutter.cut("it does not answer")
-                return self._answer_by
-            if self._asked:  # the pulls' own deadlines watch over the peer
-                return now + PING_SECONDS
-            if now >= self._heard + PING_SECONDS:
+            # While something is asked, the pulls' own deadlines watch over the peer.
+            elif not self._asked and now >= self._heard + PING_SECONDS:
                 self._answer_by = now + PONG_SECONDS
                 number = self._next_number()
                 self._post(_Asked(number, [], [], 0), wire.encode_ping(number))
-                return self._answer_by
-            return self._heard + PING_SECONDS
+            return min(self._answer_by or NEVER, now + PING_SECONDS)
 
     def _next_number(self) -> int:
         self._number = (self._number + 1) % 2**32
