@@ -11,7 +11,7 @@ COMPLETE = $(PYTHON) -c 'import os, sysconfig, venv, ensurepip; \
     open(os.path.join(sysconfig.get_paths()["include"], "Python.h")).close()' 2>/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test lint style types imports check format clean distclean
+.PHONY: help demo bench test softroce rdma lint style types imports check format clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -24,6 +24,12 @@ bench: $(VENV)/.stamp-bench  ## all figures against their floors (ARGS="core --j
 
 test: $(VENV)/.stamp-dev  ## the test suite (ARGS="-k name" chooses)
 	$(BIN)/python -m pytest $(ARGS)
+
+softroce: $(VENV)/.stamp-dev  ## the RDMA tests alone, in emulated machines with soft-RoCE (root, x86-64, apt)
+	$(BIN)/python -m pytest tests/softroce $(ARGS)
+
+rdma: $(VENV)/.stamp-dev  ## the figures of suite rdma, in such a machine
+	$(BIN)/python -m tests.softroce.command $(BIN)/nexuskv bench rdma $(ARGS)
 
 lint: style types imports  ## style, types and import directions, without the tests
 
@@ -48,8 +54,8 @@ clean:  ## remove what builds and tools left, but keep .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-distclean: clean  ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean  ## remove .venv and what guests boot from too
+	rm -rf $(VENV) .cache
 
 # The bare `demo` set-up is what a user would install; `bench` and `dev` add an extra each.
 $(VENV)/.stamp-demo: EXTRA :=

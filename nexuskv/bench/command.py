@@ -15,7 +15,7 @@ from rich.console import Console
 from nexuskv.bench import crash, report
 from nexuskv.bench.figures import Definition, Outcome, Readings, figures
 from nexuskv.bench.suite import Effort, Suite, Tell
-from nexuskv.bench.suites import SUITES
+from nexuskv.bench.suites import ON_REQUEST, SUITES
 from nexuskv.harness.daemon import ending_on_sigterm
 
 RUNS = 5
@@ -40,9 +40,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "suite",
         nargs="?",
-        choices=(*SUITES, CRASH),
+        choices=(*SUITES, *ON_REQUEST, CRASH),
         metavar="SUITE",
-        help=f"one of {', '.join(SUITES)} (default: these), or {CRASH}, which kills the daemon under load",
+        help=f"one of {', '.join(SUITES)} (default: these), or {', '.join(ON_REQUEST)}, which needs an RDMA"
+        f" device, or {CRASH}, which kills the daemon under load",
     )
     parser.add_argument(
         "--runs", type=_count, default=RUNS, metavar="N", help="show the middle one of N runs (%(default)s)"
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def _chosen(args: argparse.Namespace) -> list[Suite]:
     if args.suite == CRASH:
         return [crash.suite(args.kills, args.seed)]
-    return [SUITES[args.suite]] if args.suite else list(SUITES.values())
+    return [{**SUITES, **ON_REQUEST}[args.suite]] if args.suite else list(SUITES.values())
 
 
 def _run(suite: Suite, args: argparse.Namespace) -> list[Outcome]:

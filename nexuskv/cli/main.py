@@ -15,10 +15,19 @@ import msgspec
 
 import nexuskv.bench.command
 import nexuskv.demo.command
-from nexuskv.cli import descriptors, evict, explain, options, schema, status
+from nexuskv.cli import certs, descriptors, evict, explain, options, schema, status
 from nexuskv.errors import NexusError
 
-COMMANDS = (status, evict, descriptors, schema, explain, nexuskv.demo.command, nexuskv.bench.command)
+COMMANDS = (
+    status,
+    evict,
+    descriptors,
+    schema,
+    explain,
+    certs,
+    nexuskv.demo.command,
+    nexuskv.bench.command,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
