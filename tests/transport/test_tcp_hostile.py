@@ -138,24 +138,23 @@ def test_frames_that_do_not_exist(server: Serving, frame: str) -> None:
 
 def test_silence_and_slowness_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_end, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(serving_end, "IDLE_SECONDS", 0.4)
+    monkeypatch.setattr(serving_end, "STEP_SECONDS", 0.4)
     with serving() as server:
         with raw(server, greet=False) as sock:
             assert hung_up(sock)
         assert "handshake did not come in time" in server.end()
         with raw(server) as sock:
             assert hung_up(sock)
-        assert "a request or a ping did not come in time" in server.end(1)
+        assert "a request, or the reading of an answer, did not come in time" in server.end(1)
 
 
 def test_a_client_that_reads_nothing_holds_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_end, "SEND_SECONDS", 0.3)
-    monkeypatch.setattr(serving_end, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(serving_end, "STEP_SECONDS", 0.3)
     with serving() as server:
         whole = [(getattr(server.region, "token", b""), 7, server.region.nbytes, 0)] * wire.MAX_COUNT
         with raw(server) as sock:
             sock.sendall(wire.encode_pull(1, whole))
-            assert "reading of an answer did not come in time" in server.end()
+            assert "reading of an answer, did not come in time" in server.end()
         assert served(server.address, server.region)
 
 
@@ -246,7 +245,7 @@ def test_a_server_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_idle_connection_is_kept_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strand, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(serving_end, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(serving_end, "STEP_SECONDS", 0.5)
     with serving() as server, connected(server.address) as connection:
         assert fetch(connection, server.region) == (Outcome.OK, PAGE)
         time.sleep(1.5)

@@ -11,11 +11,11 @@ STRETCH = st.tuples(st.binary(min_size=16, max_size=16), U32, U64, U64)
 REQUESTS = st.lists(
     st.one_of(
         st.builds(
-            lambda n, wanted: wire.Request(wire.PULL, n, wanted),
+            lambda n, wanted: wire.Request(wire.PULL, n, wanted, sum(each[2] for each in wanted)),
             U32,
             st.lists(STRETCH, min_size=1, max_size=5),
         ),
-        st.builds(lambda n: wire.Request(wire.PING, n, []), U32),
+        st.builds(lambda n: wire.Request(wire.PING, n, [], 0), U32),
     ),
     max_size=5,
 )
