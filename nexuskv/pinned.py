@@ -101,7 +101,7 @@ class CudaRegistration:
                 f'CUDA refused to register {format_size(nbytes)} (error {code}): pin for the device "cpu" instead'
             )
 
-    def unregister(self, address: int, nbytes: int) -> None:  # noqa: ARG002  # CUDA knows the size
+    def unregister(self, address: int, nbytes: int) -> None:  # CUDA knows the size
         if os.getpid() == self._process:  # a forked child has the mapping, but no CUDA
             self._cudart.cudaHostUnregister(address)
 

@@ -60,7 +60,7 @@ class MeasuredPath:
         self.latency_seconds = latency_seconds
         self.bytes_per_second = bytes_per_second
 
-    def seconds(self, pages: int, nbytes: int) -> float:  # noqa: ARG002  # what a path costs a page, another one may know
+    def seconds(self, pages: int, nbytes: int) -> float:  # what a path costs a page, another one may know
         """One latency, and the bytes at the bandwidth."""
         return self.latency_seconds + nbytes / self.bytes_per_second
 
