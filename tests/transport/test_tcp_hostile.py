@@ -165,10 +165,11 @@ def pretending(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         threads = []
 
         def serve() -> None:
-            for _ in range(2):  # as many as a connection has streams
-                sock, _ = listener.accept()
-                threads.append(threading.Thread(target=converse, args=(sock,)))
-                threads[-1].start()
+            with contextlib.suppress(OSError):  # it is shut down
+                while True:
+                    sock, _ = listener.accept()
+                    threads.append(threading.Thread(target=converse, args=(sock,)))
+                    threads[-1].start()
 
         def converse(sock: socket.socket) -> None:
             with sock, contextlib.suppress(OSError):
@@ -179,6 +180,8 @@ def pretending(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        # How many streams came depends on how soon the connection had had enough.
+        listener.shutdown(socket.SHUT_RDWR)
         thread.join()
         for each in threads:
             each.join()
