@@ -13,8 +13,8 @@ from nexuskv.protocol.messages import (
     MAX_DESCRIPTORS,
     Dropped,
     Hello,
+    Message,
     Refused,
-    Request,
     Reserve,
     Segment,
     Segments,
@@ -72,7 +72,7 @@ class Engine:
             for reservation in self._unfinished.pop(number, ()):
                 reservation.abort()
 
-    def handle(self, number: int, request: Request, now: float) -> list[Effect]:
+    def handle(self, number: int, request: Message, now: float) -> list[Effect]:
         """Performs one request of a session."""
         session = self._host.sessions[number]
         if not session.greeted and type(request) is not Hello:
@@ -114,7 +114,7 @@ class Engine:
                 effects += self._perform(each.session, each.request, now)
         return effects
 
-    def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
+    def _perform(self, session: Session, request: Message, now: float) -> list[Effect]:
         try:
             answer = requests.perform(self._host, session, request, now)
         except NexusError as error:
@@ -135,6 +135,8 @@ class Engine:
             effects += [Send(session.number, Segments(0, chunk)) for chunk in _chunks(answer.segments)]
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
+        if answer.abroad is not None:
+            effects.append(answer.abroad)
         if answer.last:
             effects.append(Close(session.number))
         if answer.stop:

@@ -29,10 +29,11 @@ class Entry:
 
     `parent` is the page before this one in its chain (None at the root, and in arenas without prefix closure),
     `children` counts the entries whose parent this is, `pins` the hits that hold it, `tick` orders last uses,
-    `queued` says that the eviction policy knows it, `bucket` is its place in the shared index.
+    `queued` says that the eviction policy knows it, `bucket` is its place in the shared index, `checksum` is XXH3-64 of
+    its bytes once another host asked for them, 0 before.
     """
 
-    __slots__ = ("bucket", "children", "handle", "key", "parent", "pins", "queued", "state", "tick")
+    __slots__ = ("bucket", "checksum", "children", "handle", "key", "parent", "pins", "queued", "state", "tick")
 
     def __init__(self, key: bytes, handle: int, parent: Entry | None, tick: int) -> None:
         self.key = key
@@ -40,6 +41,7 @@ class Entry:
         self.parent = parent
         self.tick = tick
         self.bucket = -1
+        self.checksum = 0
         self.children = 0
         self.pins = 0
         self.queued = False

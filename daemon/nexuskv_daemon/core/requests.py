@@ -14,8 +14,9 @@ import msgspec
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
-from nexuskv_daemon.core import lookup
+from nexuskv_daemon.core import lookup, peering
 from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
@@ -44,16 +45,23 @@ class Host:
 
 
 class Answer(msgspec.Struct, gc=False):
-    """A reply, what must arrive before it, and whether it ends the session or the daemon."""
+    """A reply, what must arrive before it, and whether it ends the session or the daemon.
 
-    reply: m.Reply
+    What other hosts are needed for has its reply (id 0 here, so none is sent) when `abroad` was performed.
+    """
+
+    reply: m.Message
     segments: list[m.Segment] = []
     last: bool = False
     stop: bool = False
+    abroad: Abroad | None = None
 
 
-def perform(host: Host, session: Session, request: m.Request, now: float) -> Answer | None:
+def perform(host: Host, session: Session, request: m.Message, now: float) -> Answer | None:
     """Performs a request; None when it must wait for a segment. Raises NexusError for a refusal."""
+    if isinstance(request, peering.Asked):
+        reply, segments = peering.perform(host.store, session, request)
+        return Answer(reply or m.Done(0), segments=segments)
     return _TABLE[type(request)](host, session, request, now)
 
 
@@ -238,6 +246,28 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
+def _fetch(host: Host, session: Session, request: m.Fetch, now: float) -> Answer:
+    arena = host.store.arena_of(session.tenant, request.digest)
+    if arena is None:
+        raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
+    return _abroad(session, arena, request)
+
+
+def _push(host: Host, session: Session, request: m.Push, now: float) -> Answer:
+    arena = host.store.home(session.tenant, request.keys[0]) if request.keys else None
+    if arena is None:
+        return Answer(m.Pushed(request.id, 0, "the first of these pages is not resident here"))
+    return _abroad(session, arena, request)
+
+
+def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Answer:
+    return _abroad(session, None, request)
+
+
+def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
+    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
+
+
 def _visible(host: Host, session: Session) -> list[Arena]:
     return [a for a in host.store.arenas.values() if session.operator or a.tenant == session.tenant]
 
@@ -252,7 +282,7 @@ def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
     return chosen
 
 
-_TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | None]] = {
+_TABLE: dict[type[m.Message], Callable[[Host, Session, Any, float], Answer | None]] = {
     m.Hello: _hello,
     m.Register: _register,
     m.Lookup: _lookup,
@@ -267,4 +297,7 @@ _TABLE: dict[type[m.Request], Callable[[Host, Session, Any, float], Answer | Non
     m.Attach: _attach,
     m.Map: _map,
     m.Drain: _drain,
+    m.Fetch: _fetch,
+    m.Push: _push,
+    m.GetPeers: _peers,
 }
