@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Meta
 
 U32 = Annotated[int, Meta(ge=0, lt=2**32)]
-U63 = Annotated[int, Meta(ge=0, lt=2**63)]
+U63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 TOKEN_BYTES = 16
 Token = Annotated[bytes, Meta(min_length=TOKEN_BYTES, max_length=TOKEN_BYTES)]
 

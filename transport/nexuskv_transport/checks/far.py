@@ -1,13 +1,11 @@
 """The far end of a check: regions full of known bytes, and a loop that accepts whoever comes.
 
-Owns what it exposes. Run as a module it is a process of its own, which a check can stop and kill; it then does what it
-is told by JSON lines on its standard input, and ends when that ends.
+Owns what it exposes, and the form of what a process that holds it is told and answers.
 """
 
 import mmap
 import os
 import select
-import sys
 import threading
 from functools import cache
 
@@ -15,7 +13,6 @@ import msgspec
 import numpy as np
 
 from nexuskv_transport.base import Identity, Plain, Region, Security, Transport
-from nexuskv_transport.registry import open_transport
 
 REGION_BYTES = 32 << 20
 SERVED, REVOKED, FOREIGN = 1, 2, 3
@@ -108,23 +105,3 @@ class Far:
 def admit(identity: Identity) -> frozenset[str]:
     """What a certificate says; without one, the tenant of the checks."""
     return identity.tenants or frozenset({OURS})
-
-
-def main() -> None:
-    """Serves, and withdraws each region whose number it reads; a line in answer to each order."""
-    orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=FarOrders)
-    far = Far(open_transport(orders.address, orders.security), orders.address)
-    _answer(msgspec.json.encode(far.card))
-    for line in sys.stdin:
-        far.withdraw(int(line))
-        _answer(b"")
-    far.close()
-
-
-def _answer(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()

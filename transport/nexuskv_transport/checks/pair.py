@@ -83,7 +83,7 @@ class Pair:
 class _OtherProcess:
     def __init__(self, orders: FarOrders) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "nexuskv_transport.checks.far"],
+            [sys.executable, "-m", "nexuskv_transport.checks"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -1,0 +1,285 @@
+"""One stream of the pulling end: sends requests, and receives their answers straight into the extents.
+
+Owns the order of answers and what to do with bytes that are none. Two parties use it: its own thread connects and
+receives; the connection's owner asks, which never waits. What the socket does not take at once is sent by the thread
+after the next answer: a full socket means that answers are due.
+"""
+
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from nexuskv_transport import tls, wire
+from nexuskv_transport.base import Outcome, Pull, Security
+from nexuskv_transport.regions import Wanted
+from nexuskv_transport.tcp.address import Endpoint
+from nexuskv_transport.tcp.sockets import CONNECT_SECONDS, check_allowed, prepare
+from nexuskv_transport.tcp.stream import Cutter, Hangup, PlainStream, Stream, TlsStream
+
+PING_SECONDS = 15.0
+"""Silence after which the peer is asked whether it lives."""
+PONG_SECONDS = 10.0
+GREETING_SECONDS = 20.0
+"""From the first packet to the end of the handshake."""
+
+
+class Dial(NamedTuple):
+    """Whom to connect to, and how."""
+
+    endpoint: Endpoint
+    security: Security
+    context: ssl.SSLContext | None
+
+
+class Owner(Protocol):
+    """The connection that a strand belongs to. Called from the strand's thread."""
+
+    def arrived(self, ids: Sequence[int]) -> None:
+        """Pulls are done."""
+
+    def over(self, strand: "Strand", sentence: str) -> None:
+        """The strand's socket is closed, and its thread writes nowhere any more."""
+
+
+class Fault(NamedTuple):
+    """The pulls that made a strand end, and how they ended; all others are merely cut off."""
+
+    ids: list[int]
+    outcome: Outcome
+
+
+class _Asked(NamedTuple):
+    """A request under way; a ping has no pulls."""
+
+    number: int
+    ids: list[int]
+    extents: list[memoryview]
+    nbytes: int
+
+
+class Strand:
+    """Connects in its thread, once started; what is asked before then is sent when the peer has greeted."""
+
+    def __init__(self, dial: Dial, owner: Owner) -> None:
+        self.load = 0  # bytes asked for and not here
+        self.fault = Fault([], Outcome.CLOSED)
+        self._dial = dial
+        self._owner = owner
+        self._cutter = Cutter()
+        self._lock = threading.Lock()  # of all below
+        self._stream: Stream | None = None  # once the peer has greeted
+        self._over = False
+        self._asked: deque[_Asked] = deque()
+        self._unsent = bytearray()
+        self._number = 0
+        self._heard = time.monotonic()
+        self._answer_by: float | None = self._heard + GREETING_SECONDS
+        self._thread = threading.Thread(target=self._run, name=f"tcp-pull {dial.endpoint}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect."""
+        self._thread.start()
+
+    def ask(self, pulls: Sequence[Pull], wanted: Sequence[Wanted]) -> bool:
+        """Sends a request for at most MAX_COUNT pulls. Never waits. False if the strand is over, and took nothing."""
+        nbytes = sum([each.nbytes for each in wanted])
+        ids, extents = [pull.id for pull in pulls], [pull.into for pull in pulls]
+        with self._lock:
+            if self._over:
+                return False
+            self.load += nbytes
+            number = self._next_number()
+            self._post(_Asked(number, ids, extents, nbytes), wire.encode_pull(number, wanted))
+            return True
+
+    def cut(self, sentence: str) -> list[int]:
+        """Makes it end. Returns the pulls that nothing can write for any more: all, if it never reached its peer."""
+        self._cutter.cut(sentence)
+        with self._lock:
+            if self._stream is not None:
+                return []
+            self._over = True
+        return self.left()
+
+    def left(self) -> list[int]:
+        """The pulls that it did not deliver; to be asked when it is over. Each is told once."""
+        with self._lock:
+            assert self._over
+            left = [id_ for asked in self._asked for id_ in asked.ids]
+            self._asked.clear()
+            return left
+
+    def join(self, seconds: float) -> None:
+        """Waits for the thread, which ends soon after `cut` unless it waits for a name server."""
+        self._thread.join(seconds)
+
+    def check(self, now: float) -> float:
+        """Pings a peer that has been silent, and ends when it does not answer. Returns when to look again."""
+        with self._lock:
+            if self._answer_by is not None:
+                if now >= self._answer_by:
+                    self._cutter.cut("it does not answer")
+                return self._answer_by
+            if self._asked:  # the pulls' own deadlines watch over the peer
+                return now + PING_SECONDS
+            if now >= self._heard + PING_SECONDS:
+                self._answer_by = now + PONG_SECONDS
+                number = self._next_number()
+                self._post(_Asked(number, [], [], 0), wire.encode_ping(number))
+                return self._answer_by
+            return self._heard + PING_SECONDS
+
+    def _next_number(self) -> int:
+        self._number = (self._number + 1) % 2**32
+        return self._number
+
+    def _post(self, asked: _Asked, frame: bytes) -> None:
+        self._asked.append(asked)
+        self._unsent += frame
+        self._flush()
+
+    def _flush(self) -> None:
+        """Sends what the socket takes. If it has failed, the thread learns that from receiving."""
+        if self._stream is not None and self._unsent:
+            try:
+                del self._unsent[: self._stream.post(self._unsent)]
+            except Hangup as hangup:
+                self._cutter.cut(str(hangup))
+
+    def _run(self) -> None:
+        try:
+            self._live()
+        except (Hangup, wire.Violation, OSError) as error:
+            sentence = self._cutter.sentence or _explained(error)
+        with self._lock:
+            self._over = True
+        self._owner.over(self, sentence)
+
+    def _live(self) -> NoReturn:
+        """From the first packet to the last. Raises Hangup, Violation or OSError, and has then closed its socket."""
+        sock = self._connected()
+        try:
+            if self._dial.context is not None:
+                sock = self._secured(sock, self._dial.context)
+            stream = TlsStream(sock) if isinstance(sock, ssl.SSLSocket) else PlainStream(sock)
+            _greet(stream)
+            self._open(stream)
+            while True:
+                self._receive(stream)
+        finally:
+            self._cutter.release()
+            sock.close()
+
+    def _connected(self) -> socket.socket:
+        failure = OSError("its name has no address")
+        for family, address in self._dial.endpoint.resolve():
+            check_allowed(self._dial.endpoint, address, self._dial.security)
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                return self._reached(sock, address)
+            except OSError as error:
+                failure = error
+        raise failure
+
+    def _reached(self, sock: socket.socket, address: Any) -> socket.socket:
+        try:
+            self._cutter.hold(sock)
+            prepare(sock)
+            sock.settimeout(CONNECT_SECONDS)
+            sock.connect(address)
+            sock.settimeout(None)
+        except BaseException:
+            self._cutter.release()
+            sock.close()
+            raise
+        return sock
+
+    def _secured(self, sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+        host = self._dial.endpoint.host
+        secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        try:
+            self._cutter.hold(secured)
+            secured.do_handshake()
+        except BaseException:
+            self._cutter.release()
+            secured.close()
+            raise
+        return secured
+
+    def _open(self, stream: Stream) -> None:
+        with self._lock:
+            if self._over:  # what was asked has been given up
+                raise Hangup("cut")
+            self._stream = stream
+            self._heard, self._answer_by = time.monotonic(), None
+            self._flush()
+
+    def _receive(self, stream: Stream) -> None:
+        """One answer. If its request is under way already, header and pages come in one system call."""
+        header, asked = bytearray(wire.ANSWER_BYTES), self._first()
+        try:
+            stream.fill([header, *(asked.extents if asked else ())])
+        except Hangup:
+            if header[0] == wire.REFUSED:
+                self._check(header, asked)
+            raise
+        awaited, asked = asked is not None, self._check(header, asked or self._first())
+        if not awaited:
+            stream.fill(asked.extents)
+        self._deliver(asked)
+
+    def _first(self) -> _Asked | None:
+        with self._lock:
+            return self._asked[0] if self._asked else None
+
+    def _check(self, header: bytearray, asked: _Asked | None) -> _Asked:
+        """The request that the answer belongs to. Raises Violation, and remembers whose fault it is."""
+        answer = wire.decode_answer(header)
+        if asked is None or answer.number != asked.number:
+            raise wire.Violation("it answered what nobody had asked")
+        if answer.kind == wire.REFUSED and answer.place < len(asked.ids):
+            self.fault = Fault([asked.ids[answer.place]], Outcome.REFUSED)
+            raise wire.Violation(
+                "it does not serve a page that was asked for: its region was withdrawn, or is not for this host"
+            )
+        if answer.kind != (wire.PAGES if asked.ids else wire.PONG) or answer.nbytes != asked.nbytes:
+            self.fault = Fault(asked.ids, Outcome.BROKEN)
+            raise wire.Violation(f"it sent {answer.nbytes} bytes where {asked.nbytes} were asked for")
+        return asked
+
+    def _deliver(self, asked: _Asked) -> None:
+        with self._lock:
+            self._asked.popleft()
+            self.load -= asked.nbytes
+            self._heard, self._answer_by = time.monotonic(), None
+            self._flush()
+        if asked.ids:
+            self._owner.arrived(asked.ids)
+
+
+def _greet(stream: Stream) -> None:
+    """Raises Violation where the peer does not want us."""
+    stream.send([wire.encode_hello()])
+    hello = bytearray(wire.HELLO_BYTES)
+    stream.fill([hello])
+    version, verdict = wire.decode_hello(hello)
+    if verdict == wire.NOT_ADMITTED:
+        raise wire.Violation(
+            "it admits no tenant of this host: its operator has to allow what the certificate names"
+        )
+    if verdict != wire.WELCOME or version != wire.VERSION:
+        raise wire.Violation(
+            f"it speaks version {version} of the page protocol, and this host {wire.VERSION}: upgrade the older one"
+        )
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {tls.explained(error)}"
+    if isinstance(error, TimeoutError):
+        return "it cannot be reached"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

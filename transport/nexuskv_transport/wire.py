@@ -1,0 +1,132 @@
+"""What travels on a TCP stream of pages, as bytes: encoding, decoding, and the bounds of everything.
+
+Owns the frames. No I/O here: whoever has bytes hands them in. All integers are little-endian, no field is aligned.
+
+    hello, first from the client, then from the server                                          16 bytes
+      0  magic "nexuskv\\0"   8  u16 version  10  u16 verdict  12  u32 zero
+
+    request, client to server                                                     8 + 36 * count bytes
+      0  u8 kind (1 pull, 2 ping)   1  u8 zero   2  u16 count (a ping's is 0)   4  u32 number
+      8  count times: 16 bytes token, u32 region, u64 nbytes, u64 offset
+
+    answer, server to client, one for each request and in their order             16 + nbytes bytes
+      0  u8 kind (1 pages, 2 pong, 3 refused)   1  u8 zero   2  u16 place   4  u32 number   8  u64 nbytes
+      16 the pages of the request, one after the other
+
+A refused request is the last one of its stream; `place` is that of its first stretch that the server does not
+serve. Pages have no checksum here: they are checked where they are committed.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from nexuskv_transport.regions import Wanted
+
+VERSION = 1
+MAGIC = b"nexuskv\0"
+WELCOME, OTHER_VERSION, NOT_ADMITTED = range(3)
+PULL, PING = 1, 2
+PAGES, PONG, REFUSED = 1, 2, 3
+MAX_COUNT = 1000
+"""Stretches of one request: with the header they fit the 1024 pieces of a sendmsg or recvmsg."""
+
+_hello = struct.Struct("<8sHHI")
+_request = struct.Struct("<BBHI")
+_wanted = struct.Struct("<16sIQQ")
+_answer = struct.Struct("<BBHIQ")
+HELLO_BYTES, ANSWER_BYTES = _hello.size, _answer.size
+MAX_REQUEST_BYTES = _request.size + MAX_COUNT * _wanted.size
+
+
+class Violation(Exception):
+    """Bytes that no peer of this protocol sends: its connection is over."""
+
+
+class Request(NamedTuple):
+    """What a client asks. A ping wants nothing."""
+
+    kind: int
+    number: int
+    wanted: tuple[Wanted, ...]
+
+
+class Answer(NamedTuple):
+    """The header of an answer; `nbytes` of pages follow it."""
+
+    kind: int
+    place: int
+    number: int
+    nbytes: int
+
+
+def encode_hello(verdict: int = WELCOME, version: int = VERSION) -> bytes:
+    """The first bytes of either side."""
+    return _hello.pack(MAGIC, version, verdict, 0)
+
+
+def decode_hello(data: bytes | bytearray) -> tuple[int, int]:
+    """Version and verdict. Raises Violation for bytes of another protocol."""
+    magic, version, verdict, _ = _hello.unpack(data)
+    if magic != MAGIC:
+        raise Violation("it does not speak the page protocol of nexuskv")
+    return version, verdict
+
+
+def encode_pull(number: int, wanted: Sequence[Wanted]) -> bytes:
+    """At least one and at most MAX_COUNT stretches."""
+    items = b"".join([_wanted.pack(*each) for each in wanted])
+    return _request.pack(PULL, 0, len(wanted), number) + items
+
+
+def encode_ping(number: int) -> bytes:
+    """A request that only wants an answer."""
+    return _request.pack(PING, 0, 0, number)
+
+
+def encode_answer(kind: int, number: int, nbytes: int = 0, place: int = 0) -> bytes:
+    """The header of an answer."""
+    return _answer.pack(kind, 0, place, number, nbytes)
+
+
+def decode_answer(data: bytes | bytearray) -> Answer:
+    """Raises Violation for a kind that does not exist."""
+    kind, _, place, number, nbytes = _answer.unpack(data)
+    if kind not in {PAGES, PONG, REFUSED}:
+        raise Violation(f"it sent an answer of unknown kind {kind}")
+    return Answer(kind, place, number, nbytes)
+
+
+class Requests:
+    """A server's decoder: takes bytes as they come, gives requests as they become whole.
+
+    Keeps at most one request that is not whole, so never more than MAX_REQUEST_BYTES and what was fed last.
+    """
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Request]:
+        """Requests that are whole now. Raises Violation where the bytes are none; nothing after that is decoded."""
+        self._data += data
+        at = 0
+        while (end := self._end(at)) is not None:
+            yield self._decode(at, end)
+            at = end
+        del self._data[:at]
+
+    def _end(self, at: int) -> int | None:
+        """Where the request at `at` ends; None while it is not whole. A bad header is told before the rest is there."""
+        if len(self._data) - at < _request.size:
+            return None
+        kind, zero, count, _ = _request.unpack_from(self._data, at)
+        if zero or kind not in {PULL, PING} or (kind == PULL) != (count > 0) or count > MAX_COUNT:
+            raise Violation(f"it sent a request of unknown kind {kind} or with {count} stretches")
+        end: int = at + _request.size + count * _wanted.size
+        return end if len(self._data) >= end else None
+
+    def _decode(self, at: int, end: int) -> Request:
+        kind, _, _, number = _request.unpack_from(self._data, at)
+        items = memoryview(self._data)[at + _request.size : end]
+        with items:
+            return Request(kind, number, tuple(Wanted(*each) for each in _wanted.iter_unpack(items)))
