@@ -3,7 +3,18 @@
 Gathers the public names. `connect` reaches the daemon; `mha`, `mla` and `mamba2` describe what a page holds.
 """
 
-from nexuskv.client import Cache, Client, Handle, Hit, PageStatus, Reservation, WritablePage, connect
+from nexuskv.client import (
+    Cache,
+    Client,
+    Fetched,
+    Handle,
+    Hit,
+    PageStatus,
+    Pushed,
+    Reservation,
+    WritablePage,
+    connect,
+)
 from nexuskv.contract import PRESETS, Descriptor, mamba2, mha, mla
 from nexuskv.errors import (
     ArenaFull,
@@ -37,6 +48,7 @@ __all__ = [
     "DescriptorConflict",
     "DescriptorError",
     "Disconnected",
+    "Fetched",
     "Handle",
     "Hit",
     "LocalError",
@@ -47,6 +59,7 @@ __all__ = [
     "PageStatus",
     "ParentMissing",
     "PinsFull",
+    "Pushed",
     "RemoteError",
     "Reservation",
     "StartupError",

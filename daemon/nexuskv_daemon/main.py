@@ -21,7 +21,7 @@ from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused
 from nexuskv.quantity import format_size
 from nexuskv_daemon import config, journal, limits, notify, recovery
 from nexuskv_daemon.arenas import SegmentObject, SegmentObjects
-from nexuskv_daemon.config import Config
+from nexuskv_daemon.config import Config, PeerOptions
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.requests import Identity
 from nexuskv_daemon.core.store import Store
@@ -81,7 +81,10 @@ def serve(chosen: Config) -> None:
         listener = _listener(chosen)
         stack.callback(listener.close)
         gc.disable()
-        server = _assemble(chosen, budget, known, listener, stack)
+        identity = _identity(chosen)
+        server = _assemble(chosen, budget, known, listener, identity, stack)
+        if chosen.outside.wanted:
+            _go_outside(chosen.outside, identity, server, stack)
         _spare_the_collector()
         _heed_signals(server, stack)
         if early:
@@ -99,10 +102,14 @@ def _known(chosen: Config) -> Journal | None:
 
 
 def _assemble(
-    chosen: Config, budget: int, known: Journal | None, listener: Listener, stack: contextlib.ExitStack
+    chosen: Config,
+    budget: int,
+    known: Journal | None,
+    listener: Listener,
+    identity: Identity,
+    stack: contextlib.ExitStack,
 ) -> Server:
     namespace = Namespace(chosen.instance)
-    identity = _identity(chosen)
     objects = SegmentObjects(namespace)
     worker = Worker(objects)
     publications = Publications(
@@ -121,6 +128,17 @@ def _assemble(
     stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
     stack.callback(server.close)
     return server
+
+
+def _go_outside(said: PeerOptions, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
+    # Imported here, because most daemons know no other host and need nothing of it.
+    from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415
+    from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415
+
+    thread = PeersThread(settings(said, f"uid:{os.geteuid()}"), identity, server)
+    server.go_outside(thread.start())
+    server.watch(thread.ready, thread.drain)
+    stack.callback(thread.stop)
 
 
 def _run(server: Server, chosen: Config, budget: int) -> None:

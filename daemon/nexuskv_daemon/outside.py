@@ -37,18 +37,21 @@ class Alone:
 
     def perform(self, effect: Abroad) -> None:
         """Answers at once."""
-        self._reply(effect.session, _answer(effect.request))
+        self._reply(effect.session, answer(effect.request, LONELY))
 
     def dropped(self, segment: int) -> None:
         """Nobody to tell."""
 
 
-def _answer(request: Fetch | Push | GetPeers) -> Message:
-    lonely = "this daemon has no peers: start nexuskvd with --peer or --directory"
+LONELY = "this daemon has no peers: start nexuskvd with --peer or --directory"
+
+
+def answer(request: Fetch | Push | GetPeers, why: str) -> Message:
+    """The reply when no other host can be asked."""
     match request:
         case Fetch():
-            return Fetched(request.id, 0, 0, "", lonely)
+            return Fetched(request.id, 0, 0, "", why)
         case Push():
-            return Refused(request.id, BadRequest.code, lonely)
+            return Refused(request.id, BadRequest.code, why)
         case GetPeers():
             return Peers(request.id, [], "none")

@@ -2,7 +2,19 @@
 
 from nexuskv.client.cache import Cache, PageStatus
 from nexuskv.client.client import Client, connect
+from nexuskv.client.fetching import Fetched, Pushed
 from nexuskv.client.hit import Handle, Hit
 from nexuskv.client.reservation import Reservation, WritablePage
 
-__all__ = ["Cache", "Client", "Handle", "Hit", "PageStatus", "Reservation", "WritablePage", "connect"]
+__all__ = [
+    "Cache",
+    "Client",
+    "Fetched",
+    "Handle",
+    "Hit",
+    "PageStatus",
+    "Pushed",
+    "Reservation",
+    "WritablePage",
+    "connect",
+]

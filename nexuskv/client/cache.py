@@ -6,11 +6,14 @@ that it was made in.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
+from nexuskv.client import fetching
 from nexuskv.client.asked import AskedWay
+from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.reservation import Reservation
@@ -46,18 +49,22 @@ class Cache:
         self._keeper = keeper
         self.descriptor = descriptor
         self.model = model
+        self._cost = m.ComputeCost()
         self.root = contract.chain_root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before."""
         return contract.page_keys(self.root, token_ids, self.descriptor.page_tokens)
 
-    def match(self, keys: Keys) -> Hit:
+    def match(self, keys: Keys, *, fetch: bool = False, within: float | None = None) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
-        dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
+        dead. With `fetch`, what is absent is pulled from another host first, as by `fetch`. The hit must be closed: use
+        it in a `with`. Raises PinsFull, Disconnected.
         """
+        if fetch:
+            return self._match_fetching(keys, within)
         way = self._way
         try:
             return (way if way.session.alive else self._choose()).match(keys)
@@ -68,6 +75,37 @@ class Cache:
         except ValueError as error:
             raise _no_key(error) from error
         return self._choose().match(keys)
+
+    def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
+        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (FETCH_SECONDS).
+
+        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises Closed.
+        """
+        return fetching.fetch(self._keeper, self._plan(keys), within)
+
+    def prefetch(self, keys: Keys) -> None:
+        """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
+        fetching.prefetch(self._keeper, self._plan(keys))
+
+    def declare_cost(self, seconds_per_token: float, seconds_per_token_squared: float = 0.0) -> None:
+        """What computing costs this engine: n tokens after s take `n * (a + q * (2 s + n))` seconds.
+
+        A fetch that would take longer, by what its path was measured to be, is not made.
+        """
+        self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
+
+    def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
+        hit = self.match(keys)
+        if hit.stop == len(keys):
+            return hit
+        with hit:  # pinned meanwhile, so that what comes does not push out what it hangs from
+            with contextlib.suppress(Disconnected):
+                self.fetch(keys, within=within)
+            return self.match(keys)
+
+    def _plan(self, keys: Keys) -> fetching.Plan:
+        self._keeper.use(lambda session: session.arena(self.descriptor))  # a restarted daemon learns of it
+        return fetching.Plan(self.descriptor, keys, self._cost)
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""

@@ -141,27 +141,38 @@ class Drain(Message, frozen=True, tag="drain"):
     """Stops the daemon and leaves its objects in place for the next one. For its operator."""
 
 
+class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
+    """What computing costs the engine: `n * (a + q * (2 s + n))` seconds for n tokens after s; zeros when it does not say."""
+
+    seconds_per_token: float = 0.0
+    seconds_per_token_squared: float = 0.0
+
+
 class Fetch(Message, frozen=True, tag="fetch"):
     """Asks that the absent part of `keys`, page keys of the descriptor with `digest`, be pulled from another host.
 
-    Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root.
-    `page_microseconds` is what computing a page costs the engine, 0 when it does not say: what would take longer to
-    pull is not pulled.
+    Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root, and
+    `before` how many pages come before it. What would take longer to pull than `cost` is not pulled.
     """
 
     digest: Key
     keys: Keys
     milliseconds: U32
-    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)] = b""
-    page_microseconds: U63 = 0
+    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
+    before: U32
+    cost: ComputeCost
 
 
 class Push(Message, frozen=True, tag="push"):
-    """Asks that `peer`, an address or instance name, be told to pull `keys` from here; answered when it has them."""
+    """Asks that `peer`, an address or instance name, be told to pull `keys` from here; answered when it has them.
+
+    `parent` is the page before `keys[0]`, empty at the root of the chain.
+    """
 
     keys: Keys
     peer: Annotated[str, Meta(max_length=300)]
     milliseconds: U32
+    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
 
 
 class GetPeers(Message, frozen=True, tag="peers"):

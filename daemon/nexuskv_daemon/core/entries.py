@@ -33,7 +33,18 @@ class Entry:
     its bytes once another host asked for them, 0 before.
     """
 
-    __slots__ = ("bucket", "checksum", "children", "handle", "key", "parent", "pins", "queued", "state", "tick")
+    __slots__ = (
+        "bucket",
+        "checksum",
+        "children",
+        "handle",
+        "key",
+        "parent",
+        "pins",
+        "queued",
+        "state",
+        "tick",
+    )
 
     def __init__(self, key: bytes, handle: int, parent: Entry | None, tick: int) -> None:
         self.key = key

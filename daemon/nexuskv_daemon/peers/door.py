@@ -7,7 +7,6 @@ calls, messages and duplicated descriptors. Knows nothing of what they mean.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from queue import Empty, SimpleQueue
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol.messages import Message
+from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.outside import Deliver
 
@@ -73,10 +73,13 @@ class Door:
             action()
         os.eventfd_write(self.ready, 1)
 
-    def tell(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Has `action` performed in the peers' thread; nothing happens when that has ended."""
-        with contextlib.suppress(RuntimeError):
+    def tell(self, action: Callable[..., None], *arguments: Any) -> bool:
+        """Has `action` performed in the peers' thread. False when that has ended."""
+        try:
             self.loop.call_soon_threadsafe(action, *arguments)
+        except RuntimeError:
+            return False
+        return True
 
     def hand(self, take: Callable[[Message, list[int]], None], message: Message, lent: Sequence[int]) -> None:
         """Passes a message to the peers' thread, with descriptors of its own."""
@@ -111,8 +114,13 @@ class OutsideDoor:
         self._performer = performer
 
     def perform(self, effect: Abroad) -> None:
-        """Starts it in the peers' thread."""
-        self._door.tell(lambda: self._door.start(self._performer.perform(effect)))
+        """Starts it in the peers' thread. When that died, clients get a miss as from a daemon without peers."""
+        if not self._door.tell(self._start, effect):
+            answer = outside.answer(effect.request, "the peers' thread died: see the daemon's log")
+            self._door.inside.reply(effect.session, answer)
+
+    def _start(self, effect: Abroad) -> None:
+        self._door.start(self._performer.perform(effect))
 
     def dropped(self, segment: int) -> None:
         """Tells the peers' thread, after all that it was told before."""

@@ -86,15 +86,15 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 class Link:
-    """A greeted connection. `theirs` is the peer's hello, `latency` the last round trip in seconds."""
+    """A greeted connection. `theirs` is the peer's hello; `on_pong` hears of round trips, in seconds."""
 
     def __init__(self, wire: Wire, theirs: p.Hello, frames: p.Frames, early: list[p.AnyMessage]) -> None:
         self.name = wire.name
         self.tenants = wire.tenants
         self.theirs = theirs
-        self.latency = 0.0
         self.ended = ""
         self.on_regions: Callable[[p.Regions], None] = lambda _: None
+        self.on_pong: Callable[[float], None] = lambda _: None
         self._wire = wire
         self._frames = frames
         self._early = early
@@ -200,5 +200,5 @@ class Link:
                     await self.ask(p.Ping(self.id()), p.Pong)
             except TimeoutError:
                 raise LinkLost(f"it gave no sign of life for {SILENT_SECONDS:.0f} s") from None
-            self.latency = time.monotonic() - started
+            self.on_pong(time.monotonic() - started)
             await asyncio.sleep(PING_SECONDS)

@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 class MappedSegment:
     """One segment, writable; `regions` by scheme are what peers have to know to read it."""
 
-    def __init__(self, segment: Segment, tenant: str, descriptor: int, transports: Mapping[str, Transport]) -> None:
+    def __init__(
+        self, segment: Segment, tenant: str, descriptor: int, transports: Mapping[str, Transport]
+    ) -> None:
         """Takes over `descriptor`. A transport that cannot expose it goes without. Raises OSError."""
         self.number = segment.segment
         self.slot_bytes = segment.slot_bytes
@@ -45,7 +47,9 @@ class MappedSegment:
         for scheme in self.regions:
             self._transports[scheme].withdraw(self.number)
         self.view.release()
-        with contextlib.suppress(BufferError):  # somebody still has the view of a page: the mapping goes with that
+        with contextlib.suppress(
+            BufferError
+        ):  # somebody still has the view of a page: the mapping goes with that
             self._memory.close()
         os.close(self._descriptor)
 

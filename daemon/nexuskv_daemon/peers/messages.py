@@ -60,25 +60,25 @@ class Measure(Message, frozen=True, tag="measure"):
 
 
 class Pin(Message, frozen=True, tag="pin"):
-    """Pins the longest restorable boundary of `keys`, until it is released or the link ends."""
+    """Pins the longest restorable boundary of `keys`, until it is released or the link ends. `id` is its name."""
 
     arena: U32
     keys: Keys
 
 
 class Release(Message, frozen=True, tag="release"):
-    """Ends a hit."""
+    """Ends what the `Pin` with this id pinned, or will have pinned: whoever gave up waiting can say so."""
 
-    arena: U32
-    hit: U63
+    pin: U63
 
 
 class Offer(Message, frozen=True, tag="offer"):
-    """Suggests that the receiver pull these pages from the sender, within `milliseconds`."""
+    """Suggests that the receiver pull these pages from the sender, within `milliseconds`; `parent` comes before them."""
 
     tenant: Text
     descriptor: Annotated[bytes, Meta(max_length=1 << 16)]
     keys: Keys
+    parent: Annotated[bytes, Meta(max_length=32)]
     milliseconds: U32
 
 
@@ -112,9 +112,8 @@ class RemotePage(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
-    """Answers `Pin`: pages of `keys[start:]`. Hit 0 means that nothing was pinned."""
+    """Answers `Pin`: pages of `keys[start:]`."""
 
-    hit: U63
     start: U32
     pages: Annotated[list[RemotePage], Meta(max_length=4096)]
 

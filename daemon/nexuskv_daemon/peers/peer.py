@@ -24,6 +24,9 @@ from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.serving import Guest
 from nexuskv_transport.base import Region, Transport
 
+FAIR_SECONDS = 0.5
+"""Whoever had less time than this is not to blame."""
+
 
 class Unusable(NexusError):
     """The peer did what none should: it lied, or sent what is no page. That counts against it."""
@@ -95,6 +98,17 @@ class Peer:
         """The way to it, if there is one."""
         return self._links[0] if self._links else None
 
+    def has(self, link: Link) -> bool:
+        """Whether a link is with it."""
+        return any(each.link is link for each in self._links)
+
+    def hang_up(self) -> None:
+        """Ends its links and lanes."""
+        for each in self._links:
+            each.link.close("the daemon is stopping")
+            if each.lane is not None:
+                each.lane.close()
+
     @property
     def scheme(self) -> str:
         """The path that its pages come over, "" while there is none."""
@@ -104,7 +118,11 @@ class Peer:
     @property
     def gauge(self) -> Gauge:
         """Of that path."""
-        return self._gauges[self.scheme]
+        return self.gauge_of(self.connected.lane if self.connected is not None else None)
+
+    def gauge_of(self, lane: Lane | None) -> Gauge:
+        """Of the path that a lane takes."""
+        return self._gauges[lane.scheme if lane is not None else ""]
 
     def joined(self, link: Link, guest: Guest, transports: Mapping[str, Transport]) -> Connected:
         """A link to it is up."""
@@ -114,6 +132,7 @@ class Peer:
         lane = Lane(transports[found[0]], found[1]) if found else None
         connected = Connected(link, guest, lane)
         link.on_regions = connected.learn
+        link.on_pong = self.gauge_of(lane).answered
         self._links.append(connected)
         return connected
 

@@ -20,7 +20,9 @@ from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
+from nexuskv_transport.base import Region
 
+MOST_OFFERS = 8
 Take = Callable[[Link, p.Offer], Awaitable[p.Taken]]
 """Pulls what a peer offers."""
 
@@ -51,6 +53,8 @@ class Guest:
         self._sessions: dict[str, LocalSession] = {}
         self._opened: dict[int, _Opened] = {}
         self._told: set[int] = set()
+        self._offers = 0
+        self._pins: dict[int, tuple[LocalSession, int]] = {}
 
     async def serve(self, request: p.Request) -> p.AnyMessage | None:
         """Answers one request. Raises NexusError for a refusal."""
@@ -62,10 +66,10 @@ class Guest:
             case p.Pin():
                 return await self._pin(request)
             case p.Release():
-                session = self._at(request.arena).session
-                session.tell(m.Release(0, [request.hit]))
+                self._release(request.pin)
             case p.Offer():
                 self._permit(request.tenant)
+                self._refuse_more_offers()
                 self._serving.door.start(self._accept(request))
             case p.Ping():
                 return p.Pong(request.id)
@@ -94,16 +98,28 @@ class Guest:
     async def _pin(self, request: p.Pin) -> p.Pinned:
         arena = self._at(request.arena)
         session = arena.session
+        if request.id in self._pins:
+            raise BadRequest(f"pin {request.id} is held already: a pin is named by its request's id")
         asked = peering.Serve(session.id(), request.arena, request.keys, whole=False)
         served = await session.ask(asked, peering.Served)
+        if served.hit:
+            self._pins[request.id] = session, served.hit
         try:
             checksums = await self._summed(request, arena, served)
             pages = self._pages(served.handles, checksums)
         except KeyError:
-            session.tell(m.Release(0, [served.hit]))
-            raise BadRequest("these pages cannot be mapped for peers just now: compute them instead") from None
+            self._release(request.id)
+            raise BadRequest(
+                "these pages cannot be mapped for peers just now: compute them instead"
+            ) from None
         self.pages += len(pages)
-        return p.Pinned(request.id, served.hit, served.start, pages)
+        return p.Pinned(request.id, served.start, pages)
+
+    def _release(self, pin: int) -> None:
+        """Ends a hit; there is none when nothing was pinned."""
+        if pin in self._pins:
+            session, hit = self._pins.pop(pin)
+            session.tell(m.Release(0, [hit]))
 
     async def _summed(self, request: p.Pin, arena: _Opened, served: peering.Served) -> list[int]:
         """Checksums of what is pinned; those made now are noted with the entries."""
@@ -127,7 +143,7 @@ class Guest:
         ]
 
     def _tell_regions(self, segments: set[int]) -> None:
-        by_scheme: dict[str, list[p.Region]] = {}
+        by_scheme: dict[str, list[Region]] = {}
         for segment in sorted(segments):
             for scheme, region in self._serving.mappings.regions(segment).items():
                 by_scheme.setdefault(scheme, []).append(region)
@@ -135,8 +151,16 @@ class Guest:
             self._link.tell(p.Regions(0, scheme, regions))
         self._told |= segments
 
+    def _refuse_more_offers(self) -> None:
+        if self._offers >= MOST_OFFERS:
+            raise BadRequest(f"{MOST_OFFERS} offers of yours are being pulled: wait for one")
+        self._offers += 1
+
     async def _accept(self, offer: p.Offer) -> None:
-        self._link.tell(await self._serving.take(self._link, offer))
+        try:
+            self._link.tell(await self._serving.take(self._link, offer))
+        finally:
+            self._offers -= 1
 
     def _permit(self, tenant: str) -> None:
         if tenant not in self._link.tenants:
@@ -148,7 +172,9 @@ class Guest:
     def _session(self, tenant: str) -> LocalSession:
         session = self._sessions.get(tenant)
         if session is None:
-            session = self._sessions[tenant] = LocalSession(self._serving.door, self._serving.mappings, tenant)
+            session = self._sessions[tenant] = LocalSession(
+                self._serving.door, self._serving.mappings, tenant
+            )
         return session
 
     def _at(self, arena: int) -> _Opened:
