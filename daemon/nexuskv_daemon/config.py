@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PeerOptions:
-    """What was said of other hosts; addresses are not checked yet. `tls` are certificate, key and authority, or none."""
+    """What was said of other hosts, unchecked as yet. `tls` are certificate, key and authority, or none."""
 
     listen: str
     advertise: str

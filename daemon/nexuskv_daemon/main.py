@@ -136,7 +136,10 @@ def _go_outside(said: PeerOptions, identity: Identity, server: Server, stack: co
     from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415
 
     thread = PeersThread(settings(said, f"uid:{os.geteuid()}"), identity, server)
-    server.go_outside(thread.start())
+    outside = thread.start()
+    server.go_outside(outside)
+    if said.directory:
+        server.tell_of_pages(lambda pages, there: outside.changed(pages, there=there))
     server.watch(thread.ready, thread.drain)
     stack.callback(thread.stop)
 

@@ -81,6 +81,10 @@ class Server:
         """Has `outside` perform what other hosts are needed for."""
         self._outside = outside
 
+    def tell_of_pages(self, changed: Callable[[list[bytes], bool], None]) -> None:
+        """Has `changed` hear of keys that became readable (True) or went (False)."""
+        self._publications.tell(lambda entries, there: changed([entry.key for entry in entries], there))
+
     # -- sessions inside this process: they ask by struct, and are told what clients are told -----------------------
 
     def new_number(self) -> int:

@@ -77,9 +77,11 @@ class Cache:
         return self._choose().match(keys)
 
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
-        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (FETCH_SECONDS).
+        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most
+        (FETCH_SECONDS).
 
-        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises Closed.
+        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises
+        Closed.
         """
         return fetching.fetch(self._keeper, self._plan(keys), within)
 

@@ -79,8 +79,8 @@ class Client:
     def push(self, keys: Keys, peer: str, *, within: float | None = None) -> Pushed:
         """Has the daemon of another host pull `keys` from here; waits until it has them, `within` seconds at most.
 
-        `keys` is a chain from its root, `peer` the address or instance name of a connected peer. Raises BadRequest for a
-        peer that is none.
+        `keys` is a chain from its root, `peer` the address or instance name of a connected peer. Raises BadRequest
+        for a peer that is none.
         """
         return fetching.push(self._keeper, keys, peer, within)
 

@@ -1,7 +1,7 @@
 """What is asked of other hosts, through the daemon: pages to pull here, and pages to be pulled there.
 
-Owns the time limits and the splitting of long chains into messages. No byte of a page passes here, and nothing is held: what
-came is found by the next match.
+Owns the time limits and the splitting of long chains into messages. No byte of a page passes here, and nothing is
+held: what came is found by the next match.
 """
 
 from __future__ import annotations

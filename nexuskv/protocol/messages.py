@@ -142,7 +142,7 @@ class Drain(Message, frozen=True, tag="drain"):
 
 
 class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
-    """What computing costs the engine: `n * (a + q * (2 s + n))` seconds for n tokens after s; zeros when it does not say."""
+    """What computing n tokens after s costs: `n * (a + q * (2 s + n))` seconds; zeros when the engine does not say."""
 
     seconds_per_token: float = 0.0
     seconds_per_token_squared: float = 0.0
@@ -151,8 +151,8 @@ class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
 class Fetch(Message, frozen=True, tag="fetch"):
     """Asks that the absent part of `keys`, page keys of the descriptor with `digest`, be pulled from another host.
 
-    Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root, and
-    `before` how many pages come before it. What would take longer to pull than `cost` is not pulled.
+    Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root,
+    and `before` how many pages come before it. What would take longer to pull than `cost` is not pulled.
     """
 
     digest: Key

@@ -2,8 +2,7 @@
 
 import nexuskv
 from tests.support import pages
-from tests.support.hosts import Host, pair, peer
-from tests.support.waiting import until
+from tests.support.hosts import pair
 
 MODEL = "model@1"
 

@@ -27,7 +27,9 @@ def free_port() -> int:
 class Host:
     """One daemon and the address that its peers know it by."""
 
-    def __init__(self, *options: str, memory: str = "64MiB", peers: Sequence[str] = (), port: int = 0) -> None:
+    def __init__(
+        self, *options: str, memory: str = "64MiB", peers: Sequence[str] = (), port: int = 0
+    ) -> None:
         self.port = port or free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         known = [word for peer in peers for word in ("--peer", peer)]

@@ -1,7 +1,8 @@
 """What the peer half of the daemon asks of the core, beyond the requests that clients have.
 
 Owns these requests, their replies and handlers. They are structs like the clients', but no part of the socket's
-language: no client can send one. Sessions that do speak for another host see their tenant's pages alone, as any session.
+language: no client can send one. Sessions that do speak for another host see their tenant's pages alone, as any
+session.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LONGEST_REST_SECONDS = 60.0
 
 
 class Breaker:
-    """`draw` gives a number from 0 to 1: it spreads the rests of many hosts, so that they do not all come back at once."""
+    """`draw` gives a number from 0 to 1, which spreads rests: not all hosts come back to a peer at once."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._draw = draw

@@ -1,7 +1,7 @@
 """Checksums of pages: XXH3-64, made where a page is first served and checked where it arrives.
 
-Owns the threads that compute them; xxhash lets go of the interpreter lock meanwhile. Not made at commit: that would cost
-every commit a pass over the page, and most pages never leave their host.
+Owns the threads that compute them; xxhash lets go of the interpreter lock meanwhile. Not made at commit: that would
+cost every commit a pass over the page, and most pages never leave their host.
 """
 
 import asyncio

@@ -1,12 +1,13 @@
 """The door between the event loop and the peers' thread.
 
-Owns how one calls the other: a queue and an eventfd into the event loop, the asyncio loop's own way back. What passes are
-calls, messages and duplicated descriptors. Knows nothing of what they mean.
+Owns how one calls the other: a queue and an eventfd into the event loop, the asyncio loop's own way back. What passes
+are calls, messages and duplicated descriptors. Knows nothing of what they mean.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from queue import Empty, SimpleQueue
@@ -18,6 +19,7 @@ from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.outside import Deliver
 
+log = logging.getLogger(__name__)
 AT_ONCE = 32
 """Calls performed before the event loop looks after its clients again."""
 
@@ -57,8 +59,15 @@ class Door:
         """Starts a task, and holds on to it while it runs: asyncio itself would let it be collected."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error(
+                "a task of the peers' thread failed by a fault of this daemon", exc_info=task.exception()
+            )
 
     # -- called in the event loop ------------------------------------------------------------------------------------
 
@@ -105,6 +114,10 @@ class Performer(Protocol):
         """A segment is gone."""
         ...
 
+    def changed(self, pages: list[bytes], *, there: bool) -> None:
+        """Pages became readable, or went."""
+        ...
+
 
 class OutsideDoor:
     """The event loop's view of the peers' thread."""
@@ -125,3 +138,7 @@ class OutsideDoor:
     def dropped(self, segment: int) -> None:
         """Tells the peers' thread, after all that it was told before."""
         self._door.tell(self._performer.dropped, segment)
+
+    def changed(self, pages: list[bytes], *, there: bool) -> None:
+        """Tells the peers' thread."""
+        self._door.tell(lambda: self._performer.changed(pages, there=there))

@@ -15,6 +15,7 @@ from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.fetching import Fetcher, Wanted
 from nexuskv_daemon.peers.grounds import Grounds
@@ -38,10 +39,11 @@ class Errands:
         self._grounds = grounds
         self._fetcher: Fetcher
         self._neighbours: Neighbours
+        self._directory: Directory | None = None
 
-    def employ(self, fetcher: Fetcher, neighbours: Neighbours) -> None:
+    def employ(self, fetcher: Fetcher, neighbours: Neighbours, directory: Directory | None) -> None:
         """Those who do the work: they in turn were made with what offers go to."""
-        self._fetcher, self._neighbours = fetcher, neighbours
+        self._fetcher, self._neighbours, self._directory = fetcher, neighbours, directory
 
     async def perform(self, effect: Abroad) -> None:
         """Does what a client asked for, and answers it whatever happens."""
@@ -60,11 +62,18 @@ class Errands:
         """A segment is gone: peers must not read it any more."""
         self._mappings.dropped(segment)
 
+    def changed(self, pages: list[bytes], *, there: bool) -> None:
+        """Pages of this host became readable, or went."""
+        if self._directory is not None:
+            self._directory.changed(pages, there=there)
+
     async def _reply(self, effect: Abroad) -> m.Message:
         request = effect.request
         if isinstance(request, m.GetPeers):
             stats = [peer.stats() for peer in self._neighbours.peers.values()]
-            return m.Peers(request.id, stats, "none")
+            return m.Peers(
+                request.id, stats, self._directory.state if self._directory is not None else "none"
+            )
         assert effect.arena is not None
         if isinstance(request, m.Push):
             return await self._push(effect.tenant, effect.arena.descriptor, request)

@@ -1,7 +1,7 @@
 """Fetches: the missing part of a prefix, from the peer that has most of it, in batches.
 
-Owns who waits for whom (two fetches of one page share one pull), the deadline of each, and the decision whether a pull is
-worth it. Finding peers and landing pages are done elsewhere.
+Owns who waits for whom (two fetches of one page share one pull), the deadline of each, and the decision whether a
+pull is worth it. Finding peers and landing pages are done elsewhere.
 """
 
 from __future__ import annotations

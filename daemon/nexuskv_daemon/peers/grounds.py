@@ -1,6 +1,7 @@
 """The arenas of this host that pages of others land in, one session a tenant.
 
-Owns these sessions: they reserve on the daemon's own behalf, so a pull does not depend on the client that wished for it.
+Owns these sessions: they reserve on the daemon's own behalf, so a pull does not depend on the client that wished for
+it.
 """
 
 from nexuskv import contract

@@ -1,7 +1,8 @@
 """Pages of a peer into slots of this host: reserve, pull, check, commit.
 
-Owns that order, and the rule that nothing is committed that is not byte for byte what the peer said it would be. A slot is
-given back only when its transport has let go of it. Knows nothing of who asked for the pages, or why from this peer.
+Owns that order, and the rule that nothing is committed that is not byte for byte what the peer said it would be. A
+slot is given back only when its transport has let go of it. Knows nothing of who asked for the pages, or why from
+this peer.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Place(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Places in a reservation of pages that are right, with their checksums; how many came wrong, and whose fault it is.
+    """Places in a reservation of pages that are right, with their checksums; how many came wrong, and whose fault it
+    is.
 
     `blame` is what the peer did wrong, `reason` what this host lacks; both empty when all are right.
     """

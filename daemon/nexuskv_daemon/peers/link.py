@@ -1,7 +1,7 @@
 """One connection between two daemons, after both said hello: either end asks, either end answers.
 
-Owns the pairing of requests and replies, the order in which requests are served, and the signs of life. Knows nothing of
-what is asked. When it ends, in whatever way, `on_end` hears of it, and whoever waits for a reply gets LinkLost.
+Owns the pairing of requests and replies, the order in which requests are served, and the signs of life. Knows nothing
+of what is asked. When it ends, in whatever way, `on_end` hears of it, and whoever waits for a reply gets LinkLost.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Every message between two daemons, as msgspec structs, and their frames.
 
-Owns the wire form; knows nothing of sockets. Both ends of a link ask and answer alike, once they have said hello. A frame:
+Owns the wire form; knows nothing of sockets. Both ends of a link ask and answer alike, once they have said hello. A
+frame:
 
     +-------------------+-------------------------------------------+
     | length, u32 (LE)  | msgpack array [tag, id, field, ...]       |    length: of what follows, MAX_FRAME at most
     +-------------------+-------------------------------------------+
 
-`id` pairs a reply with its request, and is each asking end's own; a request with id 0 wants no reply. Nothing is optional,
-and a message of another kind ends the link: daemons of one protocol version speak alike, those of two not at all.
+`id` pairs a reply with its request, and is each asking end's own; a request with id 0 wants no reply. Nothing is
+optional, and a message of another kind ends the link: daemons of one protocol version speak alike, those of two not
+at all.
 """
 
 from typing import Annotated
@@ -73,7 +75,7 @@ class Release(Message, frozen=True, tag="release"):
 
 
 class Offer(Message, frozen=True, tag="offer"):
-    """Suggests that the receiver pull these pages from the sender, within `milliseconds`; `parent` comes before them."""
+    """Suggests that the receiver pull these pages, which follow `parent`, from the sender within `milliseconds`."""
 
     tenant: Text
     descriptor: Annotated[bytes, Meta(max_length=1 << 16)]
@@ -90,7 +92,7 @@ Request = Open | Measure | Pin | Release | Offer | Ping
 
 
 class Opened(Message, frozen=True, tag="opened"):
-    """Answers `Open`: arena 0 when there is none, else the number to name it by and a descriptor in canonical msgpack."""
+    """Answers `Open`: arena 0 when there is none, else its number and a descriptor in canonical msgpack."""
 
     arena: U32
     descriptor: Annotated[bytes, Meta(max_length=1 << 16)]

@@ -1,7 +1,7 @@
 """The peers' thread: puts the parts together, and takes them apart again.
 
-Owns the order of starting and stopping, and the addresses that are told to peers. Only a daemon that has somebody to talk
-to starts it; otherwise nothing of this package is imported.
+Owns the order of starting and stopping, and the addresses that are told to peers. Only a daemon that has somebody to
+talk to starts it; otherwise nothing of this package is imported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from concurrent.futures import Future
 from nexuskv.errors import StartupError
 from nexuskv_daemon.core.requests import Identity
 from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.board import Board
 from nexuskv_daemon.peers.checksums import Summer
 from nexuskv_daemon.peers.dialling import Dialler, bind
+from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door, Inside, OutsideDoor
 from nexuskv_daemon.peers.errands import Errands
 from nexuskv_daemon.peers.fetching import Fetcher
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Lander
+from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.seeking import Seeker
@@ -113,9 +116,13 @@ class PeersThread:
         errands = Errands(self._door, mappings, grounds)
         serving = Serving(self._door, mappings, summer, errands.take)
         neighbours = Neighbours(dialler, hello, transports, serving, self._door)
-        fetcher = Fetcher(Seeker(neighbours, None), Lander(mappings, summer))
-        errands.employ(fetcher, neighbours)
+        directory = self._directory(advertise, mappings)
+        fetcher = Fetcher(Seeker(neighbours, directory), Lander(mappings, summer))
+        errands.employ(fetcher, neighbours, directory)
         stack.push_async_callback(_end_tasks, neighbours)
+        if directory is not None:
+            self._door.start(directory.run())
+            stack.push_async_callback(directory.leave)
         if sock is not None:
             server = await dialler.listen(sock, neighbours.welcome)
             stack.callback(server.close)
@@ -123,6 +130,16 @@ class PeersThread:
         for address in settings.peers:
             neighbours.know(address, static=True)
         return errands
+
+    def _directory(self, advertise: str, mappings: Mappings) -> Directory | None:
+        """Raises StartupError."""
+        if not self._settings.directory:
+            return None
+        if not advertise:
+            raise StartupError("--directory tells others where this host is: it needs --listen")
+        host = self._who.boot_epoch.to_bytes(8, "little")
+        session = LocalSession(self._door, mappings, "")
+        return Directory(Board(self._settings.directory), host, advertise, session)
 
     def _transports(self, stack: contextlib.AsyncExitStack) -> dict[str, Transport]:
         """One a scheme: those that this host serves by, and TCP, which every host can pull by."""
@@ -153,7 +170,7 @@ class PeersThread:
 
 
 async def _end_tasks(neighbours: Neighbours) -> None:
-    """Links go, and with them the lanes: once those are closed nothing writes into a slot, and tasks may be cut short."""
+    """Ends links and lanes; then nothing writes into a slot any more, and tasks may be cut short."""
     neighbours.hang_up()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
