@@ -80,6 +80,8 @@ class Errands:
         return await self._fetch(effect.tenant, effect.arena.descriptor, request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
+        if not request.keys:
+            return m.Fetched(request.id, 0, 0, "", "")
         ground = await self._grounds.known(tenant, descriptor)
         wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
@@ -109,8 +111,8 @@ class Errands:
     async def take(self, link: Link, offer: p.Offer) -> p.Taken:
         """Pulls what a peer offers."""
         peer = self._peer_of(link)
-        if peer is None:
-            return p.Taken(offer.id, 0, "the link is gone")
+        if peer is None or not offer.keys:
+            return p.Taken(offer.id, 0, "the link is gone" if offer.keys else "")
         try:
             descriptor = contract.decode(offer.descriptor)
             ground = await self._grounds.registered(offer.tenant, descriptor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nexuskv.errors import NexusError
@@ -83,21 +84,39 @@ class Fetcher:
         self._seeker = seeker
         self._lander = lander
         self._pulls: dict[tuple[int, bytes], asyncio.Task[Outcome]] = {}
+        self._ends: dict[tuple[int, bytes], asyncio.Future[None]] = {}
 
     async def fetch(self, wanted: Wanted, until: float, source: Peer | None = None) -> Outcome:
         """What came by `until`, of time.monotonic, from `source` alone if one is given.
 
         What other hosts do wrong is no error: it is a miss with a reason.
         """
+        with self._ending_at(wanted) as before:
+            if before is not None:
+                await asyncio.wait({before}, timeout=max(0.0, until - time.monotonic()))
+            return await self._fetch(wanted, until, source)
+
+    @contextlib.contextmanager
+    def _ending_at(self, wanted: Wanted) -> Iterator[asyncio.Future[None] | None]:
+        """A long chain comes in several requests, all at once: each waits for the one that ends where it begins."""
+        arena = wanted.ground.arena
+        last, mine = (arena, wanted.keys[-1]), asyncio.get_running_loop().create_future()
+        before = self._ends.get((arena, wanted.parent))
+        self._ends[last] = mine
+        try:
+            yield before
+        finally:
+            mine.set_result(None)
+            if self._ends.get(last) is mine:
+                del self._ends[last]
+
+    async def _fetch(self, wanted: Wanted, until: float, source: Peer | None) -> Outcome:
         total = Outcome()
         while (left := until - time.monotonic()) > 0:
             have = await wanted.ground.boundary(wanted.keys)
             if have == len(wanted.keys):
                 total.reason = ""
                 return total
-            if not have and (before := self._pulls.get((wanted.ground.arena, wanted.parent))):
-                await asyncio.wait({before}, timeout=left)  # a long chain comes in several requests
-                continue
             missing = wanted.rest(have)
             theirs = self._under_way(missing)
             pull = theirs or self._begin(missing, until, source)
@@ -108,11 +127,6 @@ class Fetcher:
                 return total
         total.reason = LATE
         return total
-
-    async def end(self) -> None:
-        """Waits until no pull is under way; their lanes were closed."""
-        if self._pulls:
-            await asyncio.wait(set(self._pulls.values()))
 
     def _under_way(self, missing: Wanted) -> asyncio.Task[Outcome] | None:
         """Somebody else's pull of the first page that is missing here."""

@@ -172,10 +172,10 @@ class PeersThread:
 async def _end_tasks(neighbours: Neighbours) -> None:
     """Ends links and lanes; then nothing writes into a slot any more, and tasks may be cut short."""
     neighbours.hang_up()
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:  # again and again: a task group that fails just then swallows a cancellation
+            task.cancel()
+        await asyncio.wait(tasks, timeout=0.1)
 
 
 def _accept(listener: Listener) -> None:
