@@ -4,27 +4,22 @@ Owns that each pull ends exactly once, that outstanding pulls share no byte, and
 Knows nothing of how bytes move: a transport takes pulls in, and says how each ended.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from nexuskv.errors import LocalError
-from nexuskv_transport.base import Done, Limits, Outcome, Pull, TokenRegion
+from nexuskv_transport.base import Done, Limits, Outcome, Pull
 from nexuskv_transport.extents import Extents, address_of
-from nexuskv_transport.regions import Wanted
-
-
-class _Entry(NamedTuple):
-    start: int
-    nbytes: int
+from nexuskv_transport.regions import Stretch
 
 
 class Ledger:
     """Safe to use from several threads.
 
-    A pull is booked from `take` until `completed` hands out its end: until then its id and its extent are not free, and
-    it counts against the limits. It is running until `finish`.
+    A pull is *running* until `finish`, then *ended* until `completed` hands it out. Until then its id and its extent are
+    not free, and it counts against the limits.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -34,28 +29,25 @@ class Ledger:
         self._limits = limits
         self._lock = threading.Lock()
         self._extents = Extents()
-        self._booked: dict[int, _Entry] = {}
-        self._running: dict[int, float] = {}  # id to deadline
+        self._running: dict[int, tuple[int, int, float]] = {}  # id to address, length, deadline
+        self._ended: dict[int, tuple[Outcome, int, int]] = {}  # id to outcome, address, length
         self._nbytes = 0
-        self._done: list[Done] = []
-        self._told = False  # `ready` is readable
+        self._telling = threading.Lock()  # of `ready`, and of whether it was closed
+        self._told = False  # `ready` is readable, or is about to be
 
     def take(self, pulls: Sequence[Pull], deadline: float) -> int:
         """Books as many as the limits allow, from the first on, and returns their number, or raises LocalError."""
-        addresses = [_judged(pull) for pull in pulls]
+        booked = 0
         with self._lock:
-            booked = 0
             try:
-                for pull, start in zip(pulls, addresses, strict=True):
-                    self._check_free(pull, start)
-                    if self._full(pull.into.nbytes):
+                for pull in pulls:
+                    if not self._book(pull, deadline):
                         break
-                    self._book(pull, start, deadline)
                     booked += 1
             except LocalError:
                 for pull in pulls[:booked]:
-                    del self._running[pull.id]
-                    self._unbook(pull.id)
+                    start, nbytes, _ = self._running.pop(pull.id)
+                    self._free(start, nbytes)
                 raise
         return booked
 
@@ -63,27 +55,35 @@ class Ledger:
         """Ends those of the pulls that are running. Nothing may write into their extents any more."""
         with self._lock:
             for id_ in ids:
-                if self._running.pop(id_, None) is not None:
-                    self._done.append(Done(id_, outcome))
+                entry = self._running.pop(id_, None)
+                if entry is not None:
+                    start, nbytes, _ = entry
+                    self._ended[id_] = outcome, start, nbytes
                     if outcome is Outcome.OK:
-                        self.received += self._booked[id_].nbytes
-            self._tell()
+                        self.received += nbytes
+        self.tell()
 
     def tell(self) -> None:
-        """Makes `ready` readable once: something else has happened that its owner should look at."""
-        with self._lock:
-            self._tell()
+        """Makes `ready` readable once: something has happened that its owner should look at."""
+        # Not under the lock of the books: whoever wakes up wants that at once.
+        with self._telling:
+            if not self._told and not self.closed:
+                self._told = True
+                os.eventfd_write(self.ready, 1)
 
     def completed(self) -> list[Done]:
         """What has ended since the last call, and is free from now on."""
-        with self._lock:
-            if self._told and not self.closed:
+        if not self.closed:
+            with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self.ready)
+            # In this order: who ends a pull before this line need not tell, for it is found below; who ends one later
+            # makes `ready` readable again.
             self._told = False
-            done, self._done = self._done, []
-            for id_, _ in done:
-                self._unbook(id_)
-            return done
+        with self._lock:
+            ended, self._ended = self._ended, {}
+            for _, start, nbytes in ended.values():
+                self._free(start, nbytes)
+        return [Done(id_, outcome) for id_, (outcome, _, _) in ended.items()]
 
     def running(self) -> list[int]:
         """The ids of what has not ended."""
@@ -93,72 +93,52 @@ class Ledger:
     def next_deadline(self) -> float:
         """The earliest deadline of what is running; infinite if nothing is."""
         with self._lock:
-            return min(self._running.values(), default=float("inf"))
+            return min((deadline for _, _, deadline in self._running.values()), default=float("inf"))
 
     def overdue(self, now: float) -> list[int]:
         """The ids of running pulls whose deadline has passed."""
         with self._lock:
-            return [id_ for id_, deadline in self._running.items() if deadline <= now]
+            return [id_ for id_, (_, _, deadline) in self._running.items() if deadline <= now]
 
     def close(self) -> None:
         """Closes the descriptor; what has ended can still be taken out."""
-        with self._lock:
+        with self._telling:
             if not self.closed:
                 self.closed = True
                 os.close(self.ready)
 
-    def _check_free(self, pull: Pull, start: int) -> None:
-        if pull.id in self._booked:
-            raise LocalError(f"pull {pull.id} is outstanding: wait until it is done, or choose another id")
-        if not self._extents.free(start, pull.into.nbytes):
+    def _book(self, pull: Pull, deadline: float) -> bool:
+        """False if that is too much now. Raises LocalError for what can be seen to be wrong from here."""
+        id_, region, offset, into = pull
+        start, nbytes = address_of(into), into.nbytes
+        if not 0 <= offset <= region.nbytes - nbytes:
             raise LocalError(
-                f"pull {pull.id} overlaps the extent of an outstanding pull: wait until that is done"
+                f"pull {id_}: {nbytes} bytes at {offset} lie outside a region of {region.nbytes} bytes"
             )
-
-    def _full(self, nbytes: int) -> bool:
-        """Whether that is too much. A single one that is larger than all limits fits when it is alone."""
-        return bool(self._booked) and (
-            len(self._booked) >= self._limits.pulls or self._nbytes + nbytes > self._limits.nbytes
-        )
-
-    def _book(self, pull: Pull, start: int, deadline: float) -> None:
-        nbytes = pull.into.nbytes
+        if id_ in self._running or id_ in self._ended:
+            raise LocalError(f"pull {id_} is outstanding: wait until it is done, or choose another id")
+        if not self._extents.free(start, nbytes):
+            raise LocalError(
+                f"pull {id_} overlaps the extent of an outstanding pull: wait until that is done"
+            )
+        count = len(self._running) + len(self._ended)
+        if count and (count >= self._limits.pulls or self._nbytes + nbytes > self._limits.nbytes):
+            return False  # one that is larger than all limits is taken when it is alone
         self._extents.claim(start, nbytes)
-        self._booked[pull.id] = _Entry(start, nbytes)
-        self._running[pull.id] = deadline
+        self._running[id_] = start, nbytes, deadline
         self._nbytes += nbytes
+        return True
 
-    def _unbook(self, id_: int) -> None:
-        entry = self._booked.pop(id_)
-        self._extents.release(entry.start)
-        self._nbytes -= entry.nbytes
-
-    def _tell(self) -> None:
-        if not self._told and not self.closed:
-            self._told = True
-            os.eventfd_write(self.ready, 1)
+    def _free(self, start: int, nbytes: int) -> None:
+        self._extents.release(start)
+        self._nbytes -= nbytes
 
 
-def tokens_of(pulls: Sequence[Pull]) -> list[Wanted]:
-    """What to ask a peer for that serves by tokens. Raises LocalError for a region of another kind of transport."""
-    return [_wanted(pull) for pull in pulls]
-
-
-def _wanted(pull: Pull) -> Wanted:
-    region = pull.region
-    if not isinstance(region, TokenRegion):
+def stretches(pulls: Sequence[Pull]) -> list[Stretch]:
+    """What to ask a peer for that serves by tokens. Raises LocalError for regions of another kind of transport."""
+    try:
+        return [(region.token, region.number, into.nbytes, offset) for _, region, offset, into in pulls]  # type: ignore[union-attr]  # the one without is told below
+    except AttributeError:
         raise LocalError(
-            f"pull {pull.id}: region {region.number} is served by a device; connect by its transport"
-        )
-    return Wanted(region.token, region.number, pull.into.nbytes, pull.offset)
-
-
-def _judged(pull: Pull) -> int:
-    """The address that it writes to. Raises LocalError for what its own region declares impossible."""
-    start = address_of(pull.into)
-    if pull.offset < 0 or pull.offset + pull.into.nbytes > pull.region.nbytes:
-        raise LocalError(
-            f"pull {pull.id}: bytes {pull.offset} to {pull.offset + pull.into.nbytes} of a region of"
-            f" {pull.region.nbytes}: pull what lies inside"
-        )
-    return start
+            "this region is served by a device, not by a token: connect by its own transport"
+        ) from None

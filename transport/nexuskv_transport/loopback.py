@@ -27,8 +27,8 @@ from nexuskv_transport.base import (
     ServerEnd,
     Transport,
 )
-from nexuskv_transport.ledger import Ledger, tokens_of
-from nexuskv_transport.regions import Refusal, Regions, Wanted
+from nexuskv_transport.ledger import Ledger, stretches
+from nexuskv_transport.regions import Refusal, Regions, Stretch
 from nexuskv_transport.watch import NEVER, Watch
 
 SCHEME = "loopback:"
@@ -40,7 +40,7 @@ class LoopbackConnection(Connection):
 
     def __init__(self, address: str, limits: Limits, watch: Watch) -> None:
         self.ended: str | None = None
-        self.asked: SimpleQueue[tuple[Pull, Wanted] | None] = SimpleQueue()
+        self.asked: SimpleQueue[tuple[Pull, Stretch] | None] = SimpleQueue()
         self.writing = threading.Lock()  # held while somebody writes into our extents
         self.ledger = Ledger(limits)
         self._watch = watch
@@ -56,7 +56,7 @@ class LoopbackConnection(Connection):
         return self.ledger.received
 
     def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
-        wanted = tokens_of(pulls)
+        wanted = stretches(pulls)
         taken = self.ledger.take(pulls, deadline)
         for each in zip(pulls[:taken], wanted, strict=False):
             self.asked.put(each)
@@ -122,13 +122,13 @@ class LoopbackEnd(ServerEnd):
                 self._end(f"turned away: {refusal}", [asked[0].id], Outcome.REFUSED)
         self._end("closed by its peer")
 
-    def _copy(self, pull: Pull, wanted: Wanted) -> None:
+    def _copy(self, pull: Pull, wanted: Stretch) -> None:
         connection = self._connection
-        with self._regions.reading(self, [wanted], self._tenants) as (source,), connection.writing:
+        with self._regions.lend(self, [wanted], self._tenants) as (source,), connection.writing:
             if connection.ended is not None:
                 return
             np.copyto(np.frombuffer(pull.into, np.uint8), np.frombuffer(source, np.uint8))
-        self.sent += wanted.nbytes
+        self.sent += pull.into.nbytes
         connection.ledger.finish([pull.id], Outcome.OK)
 
     def _end(self, sentence: str, ids: Iterable[int] = (), outcome: Outcome = Outcome.CLOSED) -> None:

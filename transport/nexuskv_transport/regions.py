@@ -7,22 +7,14 @@ nothing of how the bytes then move.
 import hmac
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from nexuskv.errors import LocalError
 from nexuskv_transport.base import TOKEN_BYTES, TokenRegion
 
-
-class Wanted(NamedTuple):
-    """One stretch that a peer asks for, as it came: nothing of it is believed."""
-
-    token: bytes
-    number: int
-    nbytes: int
-    offset: int
+Stretch = tuple[bytes, int, int, int]
+"""Token, region's number, bytes, offset: what a peer asks for, as it came; nothing of it is believed."""
 
 
 class Reader(Protocol):
@@ -33,21 +25,24 @@ class Reader(Protocol):
 
 
 class Refusal(Exception):
-    """A stretch that is not served; `index` is its place among those that were asked for.
+    """A stretch that is not served; `place` is its place among those that were asked for.
 
     The peer is told no more than that: what is exposed to others, and why it may not read it, is none of its business.
     """
 
-    def __init__(self, index: int, sentence: str) -> None:
+    def __init__(self, place: int, sentence: str) -> None:
         super().__init__(sentence)
-        self.index = index
+        self.place = place
 
 
-class _Exposed(NamedTuple):
-    region: TokenRegion
-    buffer: memoryview
-    tenant: str
-    readers: Counter[Reader]
+class _Exposed:
+    """A region, its memory, and who is reading it."""
+
+    def __init__(self, region: TokenRegion, buffer: memoryview, tenant: str) -> None:
+        self.region = region
+        self.buffer = buffer
+        self.tenant = tenant
+        self.readers: set[Reader] = set()
 
 
 class Regions:
@@ -55,28 +50,32 @@ class Regions:
 
     def __init__(self) -> None:
         self._exposed: dict[int, _Exposed] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._let_go = threading.Condition(self._lock)
+        self._awaited = 0  # withdrawals that wait for readers
 
     def expose(self, number: int, buffer: memoryview, tenant: str) -> TokenRegion:
         """A new region with a token of its own. Raises LocalError."""
         if buffer.readonly or not buffer.contiguous or not buffer.nbytes:
             raise LocalError(f"region {number}: expose writable, contiguous memory of at least a byte")
         region = TokenRegion(number, buffer.nbytes, secrets.token_bytes(TOKEN_BYTES))
-        with self._changed:
+        with self._lock:
             if number in self._exposed:
                 raise LocalError(f"region {number} is exposed already: withdraw it first")
-            self._exposed[number] = _Exposed(region, buffer.cast("B"), tenant, Counter())
+            self._exposed[number] = _Exposed(region, buffer.cast("B"), tenant)
         return region
 
     def withdraw(self, number: int) -> None:
         """Ends a region: cuts off who is reading it, and returns when nobody is. Raises LocalError."""
-        with self._changed:
+        with self._lock:
             exposed = self._exposed.pop(number, None)
             if exposed is None:
                 raise LocalError(f"region {number} is not exposed")
-            for reader in list(exposed.readers):
+            for reader in exposed.readers:
                 reader.cut()
-            self._changed.wait_for(lambda: not exposed.readers)
+            self._awaited += 1
+            self._let_go.wait_for(lambda: not exposed.readers)
+            self._awaited -= 1
         exposed.buffer.release()
 
     def withdraw_all(self) -> None:
@@ -84,42 +83,56 @@ class Regions:
         for number in list(self._exposed):
             self.withdraw(number)
 
-    @contextmanager
-    def reading(
-        self, reader: Reader, wanted: Sequence[Wanted], tenants: Collection[str]
-    ) -> Iterator[list[memoryview]]:
-        """The stretches themselves, which stay exposed meanwhile. Raises Refusal for the first that is not served."""
-        with self._changed:
-            found = [self._judged(index, each, tenants) for index, each in enumerate(wanted)]
-            held = {exposed.region.number: exposed for exposed in found}.values()
+    def lend(self, reader: Reader, wanted: Sequence[Stretch], tenants: Collection[str]) -> "Loan":
+        """The stretches themselves; a reader has one loan at a time. Raises Refusal for the first that is not served."""
+        with self._lock:
+            found = [self._judged(place, each, tenants) for place, each in enumerate(wanted)]
+            held = set(found)
             for exposed in held:
-                exposed.readers[reader] += 1
+                exposed.readers.add(reader)
             views = [
-                exposed.buffer[each.offset : each.offset + each.nbytes]
-                for exposed, each in zip(found, wanted, strict=True)
+                exposed.buffer[offset : offset + nbytes]
+                for exposed, (_, _, nbytes, offset) in zip(found, wanted, strict=True)
             ]
-        try:
-            yield views
-        finally:
-            for view in views:
-                view.release()
-            with self._changed:
-                for exposed in held:
-                    exposed.readers[reader] -= 1
-                    if not exposed.readers[reader]:
-                        del exposed.readers[reader]
-                self._changed.notify_all()
+        return Loan(self, reader, held, views)
 
-    def _judged(self, index: int, wanted: Wanted, tenants: Collection[str]) -> _Exposed:
-        exposed = self._exposed.get(wanted.number)
-        if exposed is None or not hmac.compare_digest(exposed.region.token, wanted.token):
-            raise Refusal(index, f"region {wanted.number} is not exposed under that token")
+    def give_back(self, reader: Reader, held: Iterable[_Exposed]) -> None:
+        """Called by a loan."""
+        with self._lock:
+            for exposed in held:
+                exposed.readers.discard(reader)
+            if self._awaited:
+                self._let_go.notify_all()
+
+    def _judged(self, place: int, wanted: Stretch, tenants: Collection[str]) -> _Exposed:
+        token, number, nbytes, offset = wanted
+        exposed = self._exposed.get(number)
+        if exposed is None or not hmac.compare_digest(exposed.region.token, token):
+            raise Refusal(place, f"region {number} is not exposed under that token")
         if exposed.tenant not in tenants:
             raise Refusal(
-                index, f"region {wanted.number} belongs to tenant {exposed.tenant!r}, which it may not read"
+                place, f"region {number} belongs to tenant {exposed.tenant!r}, which it may not read"
             )
-        if not 0 < wanted.nbytes <= exposed.region.nbytes - wanted.offset or wanted.offset < 0:
-            raise Refusal(
-                index, f"{wanted.nbytes} bytes at {wanted.offset} lie outside region {wanted.number}"
-            )
+        if offset < 0 or not 0 < nbytes <= exposed.region.nbytes - offset:
+            raise Refusal(place, f"{nbytes} bytes at {offset} lie outside region {number}")
         return exposed
+
+
+class Loan:
+    """Views of exposed memory, which stays exposed until the block is left."""
+
+    def __init__(
+        self, regions: Regions, reader: Reader, held: Iterable[_Exposed], views: list[memoryview]
+    ) -> None:
+        self._regions = regions
+        self._reader = reader
+        self._held = held
+        self._views = views
+
+    def __enter__(self) -> list[memoryview]:
+        return self._views
+
+    def __exit__(self, *_: object) -> None:
+        for view in self._views:
+            view.release()
+        self._regions.give_back(self._reader, self._held)

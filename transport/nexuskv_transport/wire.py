@@ -18,10 +18,10 @@ serve. Pages have no checksum here: they are checked where they are committed.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from nexuskv_transport.regions import Wanted
+from nexuskv_transport.regions import Stretch
 
 VERSION = 1
 MAGIC = b"nexuskv\0"
@@ -33,10 +33,10 @@ MAX_COUNT = 1000
 
 _hello = struct.Struct("<8sHHI")
 _request = struct.Struct("<BBHI")
-_wanted = struct.Struct("<16sIQQ")
+_stretch = struct.Struct("<16sIQQ")
 _answer = struct.Struct("<BBHIQ")
 HELLO_BYTES, ANSWER_BYTES = _hello.size, _answer.size
-MAX_REQUEST_BYTES = _request.size + MAX_COUNT * _wanted.size
+MAX_REQUEST_BYTES = _request.size + MAX_COUNT * _stretch.size
 
 
 class Violation(Exception):
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
     kind: int
     number: int
-    wanted: tuple[Wanted, ...]
+    wanted: list[Stretch]
 
 
 class Answer(NamedTuple):
@@ -73,9 +73,9 @@ def decode_hello(data: bytes | bytearray) -> tuple[int, int]:
     return version, verdict
 
 
-def encode_pull(number: int, wanted: Sequence[Wanted]) -> bytes:
+def encode_pull(number: int, wanted: Sequence[Stretch]) -> bytes:
     """At least one and at most MAX_COUNT stretches."""
-    items = b"".join([_wanted.pack(*each) for each in wanted])
+    items = b"".join([_stretch.pack(*each) for each in wanted])
     return _request.pack(PULL, 0, len(wanted), number) + items
 
 
@@ -100,33 +100,26 @@ def decode_answer(data: bytes | bytearray) -> Answer:
 class Requests:
     """A server's decoder: takes bytes as they come, gives requests as they become whole.
 
-    Keeps at most one request that is not whole, so never more than MAX_REQUEST_BYTES and what was fed last.
+    Keeps at most the beginning of one request, so never more than MAX_REQUEST_BYTES.
     """
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        self._begun = b""
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Request]:
-        """Requests that are whole now. Raises Violation where the bytes are none; nothing after that is decoded."""
-        self._data += data
-        at = 0
-        while (end := self._end(at)) is not None:
-            yield self._decode(at, end)
+    def feed(self, data: memoryview) -> list[Request]:
+        """What is whole now. Raises Violation where the bytes are no request."""
+        if self._begun:
+            data = memoryview(self._begun + data)
+        requests, at = [], 0
+        while len(data) - at >= _request.size:
+            kind, zero, count, number = _request.unpack_from(data, at)
+            if zero or kind not in {PULL, PING} or (kind == PULL) != (count > 0) or count > MAX_COUNT:
+                raise Violation(f"it sent a request of unknown kind {kind} or with {count} stretches")
+            start = at + _request.size
+            end = start + count * _stretch.size
+            if end > len(data):
+                break
+            requests.append(Request(kind, number, list(_stretch.iter_unpack(data[start:end]))))
             at = end
-        del self._data[:at]
-
-    def _end(self, at: int) -> int | None:
-        """Where the request at `at` ends; None while it is not whole. A bad header is told before the rest is there."""
-        if len(self._data) - at < _request.size:
-            return None
-        kind, zero, count, _ = _request.unpack_from(self._data, at)
-        if zero or kind not in {PULL, PING} or (kind == PULL) != (count > 0) or count > MAX_COUNT:
-            raise Violation(f"it sent a request of unknown kind {kind} or with {count} stretches")
-        end: int = at + _request.size + count * _wanted.size
-        return end if len(self._data) >= end else None
-
-    def _decode(self, at: int, end: int) -> Request:
-        kind, _, _, number = _request.unpack_from(self._data, at)
-        items = memoryview(self._data)[at + _request.size : end]
-        with items:
-            return Request(kind, number, tuple(Wanted(*each) for each in _wanted.iter_unpack(items)))
+        self._begun = bytes(data[at:])
+        return requests

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from nexuskv_transport.base import Connection, Done, Limits, Outcome, Pull
-from nexuskv_transport.ledger import Ledger, tokens_of
-from nexuskv_transport.regions import Wanted
+from nexuskv_transport.ledger import Ledger, stretches
+from nexuskv_transport.regions import Stretch
 from nexuskv_transport.tcp.strand import Dial, Strand
 from nexuskv_transport.watch import NEVER, Watch
 from nexuskv_transport.wire import MAX_COUNT
@@ -39,7 +39,7 @@ class TcpConnection(Connection):
         return self.ledger.received
 
     def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
-        wanted = tokens_of(pulls)
+        wanted = stretches(pulls)
         taken = self.ledger.take(pulls, deadline)
         for start, end in _requests(wanted[:taken]):
             strand = min(self._strands, key=_load)
@@ -98,13 +98,13 @@ def _load(strand: Strand) -> int:
     return strand.load
 
 
-def _requests(wanted: Sequence[Wanted]) -> Iterator[tuple[int, int]]:
+def _requests(wanted: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
     """From where to where pulls are asked for in one request."""
     start = nbytes = 0
-    for at, each in enumerate(wanted):
-        if at > start and (nbytes + each.nbytes > REQUEST_BYTES or at - start == MAX_COUNT):
+    for at, (_, _, each, _) in enumerate(wanted):
+        if at > start and (nbytes + each > REQUEST_BYTES or at - start == MAX_COUNT):
             yield start, at
             start, nbytes = at, 0
-        nbytes += each.nbytes
+        nbytes += each
     if wanted:
         yield start, len(wanted)

@@ -144,12 +144,12 @@ class TcpServerEnd(ServerEnd):
             stream.send([wire.encode_answer(wire.PONG, request.number)])
             return
         self._expect("the reading of an answer", SEND_SECONDS)
-        nbytes = sum([each.nbytes for each in request.wanted])
+        nbytes = sum([nbytes for _, _, nbytes, _ in request.wanted])
         try:
-            with self._house.regions.reading(self, request.wanted, tenants) as pages:
+            with self._house.regions.lend(self, request.wanted, tenants) as pages:
                 stream.send([wire.encode_answer(wire.PAGES, request.number, nbytes), *pages])
         except Refusal as refusal:
-            stream.send([wire.encode_answer(wire.REFUSED, request.number, place=refusal.index)])
+            stream.send([wire.encode_answer(wire.REFUSED, request.number, place=refusal.place)])
             raise
         self.sent += nbytes
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from nexuskv_transport import tls, wire
 from nexuskv_transport.base import Outcome, Pull, Security
-from nexuskv_transport.regions import Wanted
+from nexuskv_transport.regions import Stretch
 from nexuskv_transport.tcp.address import Endpoint
 from nexuskv_transport.tcp.sockets import CONNECT_SECONDS, check_allowed, prepare
 from nexuskv_transport.tcp.stream import Cutter, Hangup, PlainStream, Stream, TlsStream
@@ -84,9 +84,9 @@ class Strand:
         """Begins to connect."""
         self._thread.start()
 
-    def ask(self, pulls: Sequence[Pull], wanted: Sequence[Wanted]) -> bool:
+    def ask(self, pulls: Sequence[Pull], wanted: Sequence[Stretch]) -> bool:
         """Sends a request for at most MAX_COUNT pulls. Never waits. False if the strand is over, and took nothing."""
-        nbytes = sum([each.nbytes for each in wanted])
+        nbytes = sum([nbytes for _, _, nbytes, _ in wanted])
         ids, extents = [pull.id for pull in pulls], [pull.into for pull in pulls]
         with self._lock:
             if self._over:
@@ -233,8 +233,9 @@ class Strand:
         self._deliver(asked)
 
     def _first(self) -> _Asked | None:
-        with self._lock:
-            return self._asked[0] if self._asked else None
+        return (
+            self._asked[0] if self._asked else None
+        )  # no lock: nobody else takes one out while the thread lives
 
     def _check(self, header: bytearray, asked: _Asked | None) -> _Asked:
         """The request that the answer belongs to. Raises Violation, and remembers whose fault it is."""
