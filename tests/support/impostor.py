@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from nexuskv import contract
 from nexuskv.contract import Descriptor
 from nexuskv_daemon.peers import messages as p
@@ -44,13 +42,13 @@ class Impostor:
         self.port = port or free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self._answers: dict[type[Any], Answer] = {**HONEST, **(answers or {})}
-        self.memory = np.concatenate(
-            [content(key, descriptor.page_bytes) for key in keys] or [np.zeros(1, np.uint8)]
+        self.memory = memoryview(
+            bytearray(b"".join(content(key, descriptor.page_bytes) for key in keys) or b"0")
         )
 
     def __enter__(self) -> Self:
         self.transport = open_transport("tcp:")
-        self.region = self.transport.expose(7, memoryview(self.memory), tenant=TENANT)
+        self.region = self.transport.expose(7, self.memory, tenant=TENANT)
         self._data = self.transport.listen("tcp://127.0.0.1:0", lambda _: {TENANT})
         self._sock = socket.create_server(("127.0.0.1", self.port))
         self._open: set[socket.socket] = set()
@@ -138,7 +136,7 @@ def remote_pages(me: Impostor, keys: list[bytes]) -> list[p.RemotePage]:
     found: list[p.RemotePage] = []
     for key in keys[: resident(me, keys)]:
         offset = me.keys.index(key) * me.descriptor.page_bytes
-        page = memoryview(me.memory)[offset : offset + me.descriptor.page_bytes]
+        page = me.memory[offset : offset + me.descriptor.page_bytes]
         found.append(p.RemotePage(7, offset, checksum(page).to_bytes(8, "little")))
     return found
 
