@@ -24,12 +24,9 @@ class Authority:
         names = ["IP:127.0.0.1", *(f"URI:nexuskv:tenant/{tenant}" for tenant in tenants)]
         extensions.write_text(f"subjectAltName={','.join(names)}\n")
         _openssl("req", *_NEW_KEY, "-keyout", str(key), "-out", str(request), "-subj", f"/CN={host}")
-        lifetime = (
-            ["-not_after", "20200101000000Z", "-not_before", "20190101000000Z"] if expired else ["-days", "2"]
-        )
         _openssl(
             "x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key),
-            "-CAcreateserial", "-extfile", str(extensions), "-out", str(certificate), *lifetime,
+            "-CAcreateserial", "-extfile", str(extensions), "-out", str(certificate), "-days", "0" if expired else "2",
         )  # fmt: skip
         authority = ["--tls-authority", str(self.certificate)]
         return ["--tls-certificate", str(certificate), "--tls-key", str(key), *authority]

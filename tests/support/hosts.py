@@ -28,12 +28,18 @@ class Host:
     """One daemon and the address that its peers know it by."""
 
     def __init__(
-        self, *options: str, memory: str = "64MiB", peers: Sequence[str] = (), port: int = 0
+        self,
+        *options: str,
+        memory: str = "64MiB",
+        peers: Sequence[str] = (),
+        port: int = 0,
+        ip: str = "127.0.0.1",
+        under: Sequence[str] = (),
     ) -> None:
         self.port = port or free_port()
-        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.address = f"tcp://{ip}:{self.port}"
         known = [word for peer in peers for word in ("--peer", peer)]
-        self.daemon = Daemon("--listen", self.address, *known, *options, memory=memory)
+        self.daemon = Daemon("--listen", self.address, *known, *options, memory=memory, under=under)
 
     def client(self, timeout: float = 30.0) -> nexuskv.Client:
         """A new client of this host's daemon."""

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,28 @@ NEEDED = pytest.mark.skipif(
 
 
 class RedisServer:
-    """One server process on loopback."""
+    """One server process; a test reaches it wherever it runs, over its Unix socket."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, under: Sequence[str] = (), ip: str = "127.0.0.1") -> None:
         self.port = _free_port()
+        self.ip = ip
+        self._under = under
         self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="nexuskv-redis-")
+        self._socket = str(Path(self._folder.name, "socket"))
         self.start()
 
     @property
     def url(self) -> str:
         """What a daemon is told."""
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://{self.ip}:{self.port}"
 
     def start(self) -> None:
         """A new process on the same port, empty."""
         assert SERVER is not None
         command = [
-            SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+            *self._under, SERVER, "--port", str(self.port), "--bind", self.ip, "--protected-mode", "no",
+            "--unixsocket", self._socket, "--save", "", "--appendonly", "no",
             "--dir", self._folder.name, "--loglevel", "warning", "--logfile", str(Path(self._folder.name, "log")),
             *self._options,
         ]  # fmt: skip
@@ -49,7 +53,7 @@ class RedisServer:
 
     def do(self, *words: str | bytes) -> Any:
         """What the server answers to a command."""
-        with redis.Redis(port=self.port) as client:
+        with redis.Redis(unix_socket_path=self._socket) as client:
             return client.execute_command(*words)
 
     def count(self, prefix: bytes) -> int:
@@ -80,9 +84,9 @@ class RedisServer:
 
 
 @contextlib.contextmanager
-def running(*options: str) -> Iterator[RedisServer]:
+def running(*options: str, under: Sequence[str] = (), ip: str = "127.0.0.1") -> Iterator[RedisServer]:
     """A server, gone at the end."""
-    server = RedisServer(*options)
+    server = RedisServer(*options, under=under, ip=ip)
     try:
         yield server
     finally:
