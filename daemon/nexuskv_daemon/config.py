@@ -4,6 +4,8 @@ Owns the options and their defaults: with none at all, an ordinary user gets a d
 """
 
 import argparse
+import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,6 +29,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class PeerOptions:
+    """What was said of other hosts, unchecked as yet. `tls` are certificate, key and authority, or none."""
+
+    listen: str
+    advertise: str
+    data: tuple[str, ...]
+    peers: tuple[str, ...]
+    directory: str
+    tls: tuple[str, ...]
+    insecure: bool
+    plain_tenants: frozenset[str]
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anybody to talk to."""
+        return bool(self.listen or self.peers or self.directory)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Sizes in bytes; `memory` 0 means a share of what the machine has free, `segment_bytes` 0 a share of `memory`."""
 
@@ -41,6 +62,7 @@ class Config:
     fresh: bool
     stop_keeping: bool
     log_level: str
+    outside: PeerOptions
 
     def sizes(self, budget: int) -> Sizes:
         """Bounds of a tenant's shared index for a budget."""
@@ -58,7 +80,12 @@ class Config:
 
 def parse(arguments: list[str] | None = None) -> Config:
     """Reads the command line; exits with usage and a sentence when it is wrong."""
-    chosen = _parser().parse_args(arguments)
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.config:
+        # What the file says comes before what the command line says, which therefore wins.
+        told = sys.argv[1:] if arguments is None else arguments
+        chosen = parser.parse_args([*_from_file(parser, chosen.config), *told])
     return Config(
         instance=chosen.instance,
         socket=chosen.socket or address.user_socket(chosen.instance),
@@ -71,6 +98,7 @@ def parse(arguments: list[str] | None = None) -> Config:
         fresh=chosen.fresh,
         stop_keeping=chosen.stop_keeping,
         log_level=chosen.log_level.upper(),
+        outside=_peer_options(parser, chosen),
     )
 
 
@@ -120,8 +148,82 @@ def _parser() -> argparse.ArgumentParser:
         choices=("debug", "info", "warning", "error"),
         help="what to log (%(default)s)",
     )
+    add(
+        "--config",
+        type=Path,
+        help="TOML file of options, named as here without the dashes; a list repeats one",
+    )
+    _add_peer_options(parser)
     add("--version", action="version", version=f"nexuskvd {version('nexuskv')}")
     return parser
+
+
+def _add_peer_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("other hosts").add_argument
+    add("--listen", default="", help="tcp://host:port where peers connect")
+    add("--advertise", default="", help="tcp://host:port where they reach this host (as --listen)")
+    add(
+        "--data",
+        action="append",
+        default=[],
+        help="where they pull pages, e.g. tcp://host:port (next to --listen)",
+    )
+    add("--peer", action="append", default=[], help="tcp://host:port of another host; may be repeated")
+    add(
+        "--directory",
+        default="",
+        help="redis://, rediss:// or redis+cluster:// URL where hosts find each other",
+    )
+    add(
+        "--tls-certificate",
+        default="",
+        help="PEM file; its URIs nexuskv:tenant/NAME are what this host may see",
+    )
+    add("--tls-key", default="", help="PEM file of the certificate's private key")
+    add(
+        "--tls-authority",
+        default="",
+        help="PEM file of the authority that signed the certificates of all hosts",
+    )
+    add("--insecure-peers", action="store_true", help="without certificates, serve also beyond loopback")
+    add(
+        "--plain-tenant",
+        action="append",
+        default=[],
+        help="tenant that peers without certificates see, e.g. uid:1000 (the daemon's own user)",
+    )
+
+
+def _peer_options(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> PeerOptions:
+    tls = [chosen.tls_certificate, chosen.tls_key, chosen.tls_authority]
+    if any(tls) and not all(tls):
+        parser.error("--tls-certificate, --tls-key and --tls-authority go together")
+    return PeerOptions(
+        listen=chosen.listen,
+        advertise=chosen.advertise,
+        data=tuple(chosen.data),
+        peers=tuple(dict.fromkeys(chosen.peer)),
+        directory=chosen.directory,
+        tls=tuple(tls) if all(tls) else (),
+        insecure=chosen.insecure_peers,
+        plain_tenants=frozenset(chosen.plain_tenant),
+    )
+
+
+def _from_file(parser: argparse.ArgumentParser, path: Path) -> list[str]:
+    """The options in a file, as a command line would have them."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        parser.error(f"cannot read --config {path}: {error}")
+    words: list[str] = []
+    for name, value in table.items():
+        for each in value if isinstance(value, list) else [value]:
+            if each is True:
+                words.append(f"--{name}")
+            elif each is not False:
+                words.append(f"--{name}={each}")
+    return words
 
 
 def _told(parse: Callable[[str], T]) -> Callable[[str], T]:

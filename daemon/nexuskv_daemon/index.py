@@ -44,6 +44,9 @@ class Era:
     boot_epoch: int
 
 
+Heard = Callable[[list[Entry], bool], None]
+"""Hears of entries that became readable (True) or went (False)."""
+
 Announce = Callable[[Arena, Descriptor], None]
 """Notes a descriptor, and with it perhaps a new arena, where a daemon that takes over will find it."""
 
@@ -58,6 +61,7 @@ class TenantIndex:
         self._namespace = namespace
         self._era = era
         self._sizes = sizes
+        self.heard: Heard | None = None
         self.sessions: dict[int, PinObject] = {}
         self._orphans: list[PinObject] = []
         self._gone: list[int] = []
@@ -87,6 +91,8 @@ class TenantIndex:
 
     def commit(self, entries: list[Entry]) -> None:
         _all(self.writer.commit([entry.bucket for entry in entries]), entries)
+        if self.heard is not None:
+            self.heard(entries, True)
 
     def abort(self, entries: list[Entry]) -> None:
         _all(self.writer.abort([entry.bucket for entry in entries]), entries)
@@ -96,6 +102,8 @@ class TenantIndex:
 
     def retire(self, entries: list[Entry]) -> None:
         _all(self.writer.retire([entry.bucket for entry in entries]), entries)
+        if self.heard is not None:
+            self.heard(entries, False)
 
     def revive(self, entries: list[Entry]) -> None:
         _all(self.writer.revive([entry.bucket for entry in entries]), entries)

@@ -22,7 +22,7 @@ from nexuskv.quantity import format_size
 from nexuskv_daemon import config, limits, notify, recovery
 from nexuskv_daemon.arenas import DATA, SegmentObject, SegmentObjects
 from nexuskv_daemon.branch_log import BranchLogFile
-from nexuskv_daemon.config import Config
+from nexuskv_daemon.config import Config, PeerOptions
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.lineage import Lineage
 from nexuskv_daemon.core.requests import Identity
@@ -82,7 +82,10 @@ def serve(chosen: Config) -> None:
         listener = _listener(chosen)
         stack.callback(listener.close)
         gc.disable()
-        server = _assemble(chosen, budget, known, listener, stack)
+        identity = _identity(chosen)
+        server = _assemble(chosen, budget, known, listener, identity, stack)
+        if chosen.outside.wanted:
+            _go_outside(chosen.outside, identity, server, stack)
         _spare_the_collector()
         _heed_signals(server, stack)
         if early:
@@ -100,10 +103,14 @@ def _known(chosen: Config) -> Known | None:
 
 
 def _assemble(
-    chosen: Config, budget: int, known: Known | None, listener: Listener, stack: contextlib.ExitStack
+    chosen: Config,
+    budget: int,
+    known: Known | None,
+    listener: Listener,
+    identity: Identity,
+    stack: contextlib.ExitStack,
 ) -> Server:
     namespace = Namespace(chosen.instance)
-    identity = _identity(chosen)
     objects = SegmentObjects(namespace)
     worker = Worker(objects)
     noted = known.journal if known is not None else None
@@ -125,6 +132,20 @@ def _assemble(
     stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
     stack.callback(server.close)
     return server
+
+
+def _go_outside(said: PeerOptions, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
+    # Imported here, because most daemons know no other host and need nothing of it.
+    from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415
+    from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415
+
+    thread = PeersThread(settings(said, f"uid:{os.geteuid()}"), identity, server)
+    outside = thread.start()
+    server.go_outside(outside)
+    if said.directory:
+        server.tell_of_pages(lambda pages, there: outside.changed(pages, there=there))
+    server.watch(thread.ready, thread.drain)
+    stack.callback(thread.stop)
 
 
 def _run(server: Server, chosen: Config, budget: int) -> None:

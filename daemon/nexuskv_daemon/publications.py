@@ -11,7 +11,7 @@ from nexuskv import contract
 from nexuskv.errors import ArenaFull
 from nexuskv_daemon import index, journal
 from nexuskv_daemon.core.arena import Arena
-from nexuskv_daemon.index import Era, Sizes, TenantIndex
+from nexuskv_daemon.index import Era, Heard, Sizes, TenantIndex
 from nexuskv_daemon.journal import ArenaLine, Journal
 from nexuskv_daemon.shm import Namespace
 
@@ -28,6 +28,7 @@ class Publications:
         self._era = era
         self._sizes = sizes
         self._journal = known or Journal()
+        self._heard: Heard | None = None
         self.tenants: dict[str, TenantIndex] = {}
         for tenant, number in self._journal.tenants.items():
             self.tenants[tenant] = index.take_over(namespace, number, tenant, era, sizes, self._announce)
@@ -43,8 +44,15 @@ class Publications:
             except ArenaFull:
                 found.close(keep=False)
                 raise
+            found.heard = self._heard
             self.tenants[tenant] = found
         return found
+
+    def tell(self, heard: Heard) -> None:
+        """Has `heard` hear of every entry, of whatever tenant, that becomes readable or goes."""
+        self._heard = heard
+        for tenant in self.tenants.values():
+            tenant.heard = heard
 
     def planned(self, segment: int) -> None:
         """A segment is about to be made: its number must not come again. Raises ArenaFull."""

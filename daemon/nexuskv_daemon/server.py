@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from nexuskv.errors import ArenaFull
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.language import Notice, Reply, Request
-from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Commit, Segments
+from nexuskv.protocol.language import Request
+from nexuskv.protocol.messages import MAX_MESSAGE_BYTES, Attached, Commit, Message, Segments
 from nexuskv_daemon.arenas import SegmentObjects
 from nexuskv_daemon.connection import Connection
-from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
+from nexuskv_daemon.core.effects import Abroad, Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.memory import SegmentRecord
 from nexuskv_daemon.listener import Listener
+from nexuskv_daemon.outside import Alone, Deliver, Outside
 from nexuskv_daemon.publications import Publications
 from nexuskv_daemon.worker import Worker
 
@@ -70,6 +71,8 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._sessions: dict[int, Connection] = {}
         self._numbers = itertools.count(first_session)
+        self._inside: dict[int, Deliver] = {}
+        self._outside: Outside = Alone(self.reply)
         self._running = True
         self._epoll = select.epoll()
         self._others: dict[int, Callable[[], None]] = {}
@@ -80,6 +83,39 @@ class Server:
         """Calls `action` whenever `descriptor` is readable."""
         self._others[descriptor] = action
         self._epoll.register(descriptor, select.EPOLLIN)
+
+    def go_outside(self, outside: Outside) -> None:
+        """Has `outside` perform what other hosts are needed for."""
+        self._outside = outside
+
+    def tell_of_pages(self, changed: Callable[[list[bytes], bool], None]) -> None:
+        """Has `changed` hear of keys that became readable (True) or went (False)."""
+        self._publications.tell(lambda entries, there: changed([entry.key for entry in entries], there))
+
+    # -- sessions inside this process: they ask by struct, and are told what clients are told -----------------------
+
+    def new_number(self) -> int:
+        """A number for `join`; may be called in any thread."""
+        return next(self._numbers)
+
+    def join(self, number: int, tenant: str, deliver: Deliver) -> None:
+        """Begins a session; it says hello like any other. `deliver` is called in the loop."""
+        self._inside[number] = deliver
+        self._engine.connect(number, tenant, operator=False)
+
+    def ask(self, number: int, request: Message) -> None:
+        """A request of a session inside."""
+        self._perform(self._engine.handle(number, request, time.monotonic()))
+
+    def leave(self, number: int) -> None:
+        """Ends a session inside: its pins go, and what it was writing."""
+        del self._inside[number]
+        self._engine.disconnect(number)
+
+    def reply(self, number: int, message: Message) -> None:
+        """What came of an `Abroad`; its session may be gone by now."""
+        if number in self._sessions:
+            self._send(number, message)
 
     def run(self) -> None:
         """Serves until `stop` is called."""
@@ -182,7 +218,10 @@ class Server:
             elif type(effect) is MakeSegment:
                 self._make(effect.record)
             elif type(effect) is DropSegment:
+                self._outside.dropped(effect.record.number)
                 self._objects.drop(effect.record.number)
+            elif type(effect) is Abroad:
+                self._outside.perform(effect)
             elif type(effect) is Close:
                 self._close(effect.session)
             elif type(effect) is Stop:
@@ -197,7 +236,10 @@ class Server:
         else:
             self._worker.make(record.number, record.nbytes)
 
-    def _send(self, number: int, message: Reply | Notice) -> None:
+    def _send(self, number: int, message: Message) -> None:
+        if number in self._inside:
+            self._inside[number](message, self._writable(message))
+            return
         connection = self._sessions.get(number)
         if connection is None:  # an effect before this one found the client gone
             return
@@ -213,7 +255,12 @@ class Server:
         if not sent:
             self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
 
-    def _descriptors(self, message: Reply | Notice) -> Sequence[int]:
+    def _writable(self, message: Message) -> list[int]:
+        """Who is inside this process maps for writing what it only reads: a transport wants it so."""
+        segments = message.segments if type(message) is Segments else ()
+        return [self._objects.descriptor(each.segment, writable=True) for each in segments]
+
+    def _descriptors(self, message: Message) -> Sequence[int]:
         if type(message) is Attached:
             return self._publications.descriptors(message.session)
         assert type(message) is Segments

@@ -4,6 +4,7 @@ from nexuskv.client.append import Append
 from nexuskv.client.branch import Branch, drop_all
 from nexuskv.client.cache import Cache, PageStatus
 from nexuskv.client.client import Client, connect
+from nexuskv.client.fetching import Fetched, Pushed
 from nexuskv.client.group import Group
 from nexuskv.client.group_match import GroupHit
 from nexuskv.client.group_reservation import GroupReservation, ReservedBoundary
@@ -17,12 +18,14 @@ __all__ = [
     "BranchInfo",
     "Cache",
     "Client",
+    "Fetched",
     "Group",
     "GroupHit",
     "GroupReservation",
     "Handle",
     "Hit",
     "PageStatus",
+    "Pushed",
     "Reservation",
     "ReservedBoundary",
     "ReservedPage",

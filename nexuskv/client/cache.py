@@ -6,13 +6,16 @@ that it was made in.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
+from nexuskv.client import fetching
 from nexuskv.client.asked import AskedWay
 from nexuskv.client.branch import Branch, attach_branch, open_branch
+from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
 from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.lineage import BranchInfo, Origin, listed
@@ -56,6 +59,7 @@ class Cache:
         root = contract.content_root if descriptor.content_keyed else contract.chain_root
         self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
         self._origin = Origin(keeper, descriptor, self.root, self.match)
+        self._cost = m.ComputeCost()
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
@@ -76,15 +80,18 @@ class Cache:
             raise BadRequest(f"{self.descriptor.semantic_type} is found by its tokens: use keys()")
         return contract.content_keys(self.root, content, pages)
 
-    def match(self, keys: Keys) -> Hit:
+    def match(self, keys: Keys, *, fetch: bool = False, within: float | None = None) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
 
         Pages that are found by their content are no prefix of anything: give the keys of one input, or span of it, and
         the hit has those up to the first that is absent.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
-        dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
+        dead. With `fetch`, what is absent is pulled from another host first, as by `fetch`. The hit must be closed: use
+        it in a `with`. Raises PinsFull, Disconnected.
         """
+        if fetch:
+            return self._match_fetching(keys, within)
         way = self._way
         try:
             return (way if way.session.alive else self._choose()).match(keys)
@@ -95,6 +102,39 @@ class Cache:
         except ValueError as error:
             raise no_key(error) from error
         return self._choose().match(keys)
+
+    def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
+        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most
+        (FETCH_SECONDS).
+
+        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises
+        Closed.
+        """
+        return fetching.fetch(self._keeper, self._plan(keys), within)
+
+    def prefetch(self, keys: Keys) -> None:
+        """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
+        fetching.prefetch(self._keeper, self._plan(keys))
+
+    def declare_cost(self, seconds_per_token: float, seconds_per_token_squared: float = 0.0) -> None:
+        """What computing costs this engine: n tokens after s take `n * (a + q * (2 s + n))` seconds.
+
+        A fetch that would take longer, by what its path was measured to be, is not made.
+        """
+        self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
+
+    def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
+        hit = self.match(keys)
+        if hit.stop == len(keys):
+            return hit
+        with hit:  # pinned meanwhile, so that what comes does not push out what it hangs from
+            with contextlib.suppress(Disconnected):
+                self.fetch(keys, within=within)
+            return self.match(keys)
+
+    def _plan(self, keys: Keys) -> fetching.Plan:
+        self._keeper.use(lambda session: session.arena(self.descriptor))  # a restarted daemon learns of it
+        return fetching.Plan(self.descriptor, keys, self._cost)
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""

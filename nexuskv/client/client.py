@@ -9,8 +9,11 @@ from typing import Self
 
 import msgspec
 
+from nexuskv.client import fetching
 from nexuskv.client.cache import Cache
+from nexuskv.client.fetching import Pushed
 from nexuskv.client.group import Group
+from nexuskv.client.hit import Keys
 from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
@@ -88,6 +91,18 @@ class Client:
         """
         wanted = descriptor_id or "", nbytes or 0, everything
         return self._keeper.use(lambda session: session.call(m.Evict(session.number(), *wanted), m.Evicted))
+
+    def push(self, keys: Keys, peer: str, *, within: float | None = None) -> Pushed:
+        """Has the daemon of another host pull `keys` from here; waits until it has them, `within` seconds at most.
+
+        `keys` is a chain from its root, `peer` the address or instance name of a connected peer. Raises BadRequest
+        for a peer that is none.
+        """
+        return fetching.push(self._keeper, keys, peer, within)
+
+    def peers(self) -> m.Peers:
+        """Other hosts that the daemon knows, how quick the way to each is, and how the directory is."""
+        return self._keeper.use(lambda session: session.call(m.GetPeers(session.number()), m.Peers))
 
     def close(self) -> None:
         """Ends the session. Arrays from hits must not be used any more."""

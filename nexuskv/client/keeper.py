@@ -19,6 +19,7 @@ from nexuskv.gain import Paths
 T = TypeVar("T")
 RETRY_SECONDS = 0.1
 """Between two looks for a daemon that went away, while hits go on without it."""
+MOST_IDLE = 8
 _keepers: "weakref.WeakSet[SessionKeeper]" = weakref.WeakSet()
 
 
@@ -35,6 +36,7 @@ class SessionKeeper:
         """What fetching costs: known longer than any session lives."""
         self._lock = threading.Lock()
         self._closed = False
+        self._idle: list[Session] = []
         self._past: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = Session(path, timeout, shared=shared)
         _keepers.add(self)
@@ -56,6 +58,29 @@ class SessionKeeper:
             return action(self.session)
         except Disconnected:
             return action(self.session)
+
+    def aside(self, action: Callable[[Session], T], seconds: float) -> T:
+        """Performs `action` in a session of its own, so that other calls do not wait behind one that takes `seconds`.
+
+        For what has no segments and holds nothing. Raises Closed, Disconnected, and what `action` raises.
+        """
+        _ = self.session  # a closed client says so, and one whose daemon was restarted has found the new one
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        if session is None or not session.alive:
+            session = Session(self._path, self._timeout, shared=False)
+        session.wait_at_most(seconds)
+        try:
+            return action(session)
+        finally:
+            self._put_aside(session)
+
+    def _put_aside(self, session: Session) -> None:
+        with self._lock:
+            if not self._closed and session.alive and len(self._idle) < MOST_IDLE:
+                self._idle.append(session)
+            else:
+                session.close()
 
     @property
     def reading(self) -> Session:
@@ -99,10 +124,11 @@ class SessionKeeper:
         )
 
     def _leave(self, why: str) -> None:
-        for session in (self._session, *self._past):
+        for session in (self._session, *self._past, *self._idle):
             if session is not None:
                 session.leave(why)
         self._session = None
+        self._idle.clear()
 
     def _renew(self) -> Session:
         with self._lock:

@@ -85,6 +85,12 @@ class Session:
             self.close()
             raise
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Changes how long calls wait from now on."""
+        self._timeout = seconds
+        if self.alive:
+            seqpacket.limit(self._sock, seconds)
+
     def number(self) -> int:
         """A fresh request id."""
         return next(self._numbers)

@@ -64,6 +64,14 @@ class Receiver:
         return self._view[:nbytes], _descriptors(ancillary) if ancillary else []
 
 
+def limit(sock: socket.socket, timeout: float) -> None:
+    """Lets each send and receive take `timeout` seconds at most."""
+    # Kernel timeouts: Python's own would add a poll() to every receive.
+    value = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
 def connect(path: Path, timeout: float) -> socket.socket:
     """A connection to the daemon at `path`; each send and receive takes `timeout` seconds at most.
 
@@ -71,10 +79,7 @@ def connect(path: Path, timeout: float) -> socket.socket:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        # Kernel timeouts: Python's own would add a poll() to every receive.
-        limit = _TIMEVAL.pack(int(timeout), int(timeout % 1 * 1_000_000))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        limit(sock, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         sock.connect(os.fspath(path))
     except OSError as error:

@@ -22,6 +22,9 @@ Request = (
     | m.GetStats
     | m.Evict
     | m.Drain
+    | m.Fetch
+    | m.Push
+    | m.GetPeers
     | b.OpenBranch
     | b.AttachBranch
     | b.Fork
@@ -45,6 +48,9 @@ Reply = (
     | m.Done
     | m.Stats
     | m.Evicted
+    | m.Fetched
+    | m.Pushed
+    | m.Peers
     | m.Refused
     | b.Branched
     | b.Forked

@@ -48,9 +48,9 @@ def test_requests_survive_the_wire(request_: Request) -> None:
 
 
 def test_an_unknown_request_is_named_and_not_fatal() -> None:
-    error = refused(pack(["push", 7, b"abc"]))
+    error = refused(pack(["teleport", 7, b"abc"]))
 
-    assert "unknown request 'push'" in str(error)
+    assert "unknown request 'teleport'" in str(error)
     assert (error.id, error.fatal) == (7, False)
 
 

@@ -21,7 +21,12 @@ class Daemon:
     """One daemon process, or several one after the other with the same options."""
 
     def __init__(
-        self, *options: str, memory: str = "64MiB", instance: str | None = None, socket: Path | None = None
+        self,
+        *options: str,
+        memory: str = "64MiB",
+        instance: str | None = None,
+        socket: Path | None = None,
+        under: Sequence[str] = (),
     ) -> None:
         self.instance = instance or f"test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._directory = tempfile.TemporaryDirectory(prefix="nexuskv-")
@@ -29,7 +34,7 @@ class Daemon:
         self.address = f"unix:{self.socket}"
         self._options = ["--instance", self.instance, "--socket", self.address, "--memory", memory, *options]
         self._log = Path(self._directory.name) / "log"
-        self.process = self._spawn()
+        self.process = self._spawn(under=under)
 
     def _spawn(self, *more: str, under: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
         command = [*under, sys.executable, "-m", "nexuskv_daemon", *self._options, *more]

@@ -6,7 +6,8 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
-from nexuskv.protocol.language import Notice, Reply
+from nexuskv.protocol.messages import Fetch, GetPeers, Message, Push
+from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 
 
@@ -14,7 +15,7 @@ class Send(msgspec.Struct, gc=False):
     """Send `message` to a session, with one file descriptor for each segment that a `Segments` notice names."""
 
     session: int
-    message: Reply | Notice
+    message: Message
 
 
 class Close(msgspec.Struct, gc=False):
@@ -39,4 +40,13 @@ class Stop(msgspec.Struct, gc=False):
     """Stop the daemon, leaving the objects to its successor."""
 
 
-Effect = Stop | Send | Close | MakeSegment | DropSegment
+class Abroad(msgspec.Struct, gc=False):
+    """Have a request that other hosts are needed for performed; its reply goes to the session when it is there."""
+
+    session: int
+    tenant: str
+    arena: Arena | None
+    request: Fetch | Push | GetPeers
+
+
+Effect = Stop | Abroad | Send | Close | MakeSegment | DropSegment

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from nexuskv.errors import ArenaFull, NexusError
 from nexuskv.protocol.branches import Append
 from nexuskv.protocol.codec import BadMessage
-from nexuskv.protocol.language import Request
 from nexuskv.protocol.messages import (
     MAX_DESCRIPTORS,
     Commit,
     Dropped,
     Hello,
+    Message,
     Refused,
     Reserve,
     ReserveGroup,
@@ -79,7 +79,7 @@ class Engine:
             for reservation in self._unfinished.pop(number, ()):
                 reservation.abort()
 
-    def handle(self, number: int, request: Request, now: float) -> list[Effect]:
+    def handle(self, number: int, request: Message, now: float) -> list[Effect]:
         """Performs one request of a session."""
         session = self._host.sessions[number]
         if not session.greeted and type(request) is not Hello:
@@ -134,7 +134,7 @@ class Engine:
                 effects += self._perform(each.session, each.request, now)
         return effects
 
-    def _perform(self, session: Session, request: Request, now: float) -> list[Effect]:
+    def _perform(self, session: Session, request: Message, now: float) -> list[Effect]:
         try:
             answer = dispatch.TABLE[type(request)](self._host, session, request, now)
         except NexusError as error:
@@ -149,6 +149,8 @@ class Engine:
             effects += _beforehand(session, answer.segments)
         if answer.reply.id:
             effects.append(Send(session.number, answer.reply))
+        if answer.abroad is not None:
+            effects.append(answer.abroad)
         if answer.last:
             effects.append(Close(session.number))
         if answer.stop:

@@ -38,8 +38,9 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     `parent` is the page before this one in its chain (None at the root, and in arenas without prefix closure),
     `children` counts the entries whose parent this is, `pins` the hits that hold it, `tick` orders last uses,
     `queued` says that the eviction policy knows it, `bucket` is its place in the shared index, `tie` the boundary of
-    a group that it belongs to (None outside of groups). No collector looks at these: references go from child to
-    parent only, and who dissolves a tie takes it from its entries.
+    a group that it belongs to (None outside of groups), `checksum` is XXH3-64 of its bytes once another host asked for
+    them, 0 before. No collector looks at these: references go from child to parent only, and who dissolves a tie takes
+    it from its entries.
     """
 
     arena: Arena
@@ -53,6 +54,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     pins: int = 0
     queued: bool = False
     tie: Tie | None = None
+    checksum: int = 0
 
     def __lt__(self, other: Entry) -> bool:
         """Any stable order will do: it only breaks ties of equal ticks."""

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
-from nexuskv.protocol.language import Reply
 from nexuskv.protocol.stats import ArenaStats, TenantStats
-from nexuskv_daemon.core import groups, lookup
+from nexuskv_daemon.core import groups, lookup, peering
 from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
@@ -50,12 +50,21 @@ class Host:
 
 
 class Answer(msgspec.Struct, gc=False):
-    """A reply, what must arrive before it, and whether it ends the session or the daemon."""
+    """A reply, what must arrive before it, and whether it ends the session or the daemon.
 
-    reply: Reply
+    What other hosts are needed for has its reply (id 0 here, so none is sent) when `abroad` was performed.
+    """
+
+    reply: m.Message
     segments: list[m.Segment] = []
     last: bool = False
     stop: bool = False
+    abroad: Abroad | None = None
+
+
+def _peer(host: Host, session: Session, request: peering.Asked, now: float) -> Answer:
+    reply, segments = peering.perform(host.store, session, request)
+    return Answer(reply or m.Done(0), segments=segments)
 
 
 def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer:
@@ -292,6 +301,28 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
+def _fetch(host: Host, session: Session, request: m.Fetch, now: float) -> Answer:
+    arena = host.store.arena_of(session.tenant, request.digest)
+    if arena is None:
+        raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
+    return _abroad(session, arena, request)
+
+
+def _push(host: Host, session: Session, request: m.Push, now: float) -> Answer:
+    arena = host.store.home(session.tenant, request.keys[0]) if request.keys else None
+    if arena is None:
+        return Answer(m.Pushed(request.id, 0, "the first of these pages is not resident here"))
+    return _abroad(session, arena, request)
+
+
+def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Answer:
+    return _abroad(session, None, request)
+
+
+def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
+    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
+
+
 def _visible(host: Host, session: Session) -> list[Arena]:
     return [a for a in host.store.arenas.values() if session.operator or a.tenant == session.tenant]
 
@@ -325,4 +356,8 @@ TABLE: dict[type[m.Message], Handler] = {
     m.Attach: _attach,
     m.Map: _map,
     m.Drain: _drain,
+    m.Fetch: _fetch,
+    m.Push: _push,
+    m.GetPeers: _peers,
+    **dict.fromkeys(get_args(peering.Asked), _peer),
 }

@@ -100,6 +100,15 @@ class Store:
         self._heed_hints()
         self.room.shrink(self.arenas.values())
 
+    def arena_of(self, tenant: str, digest: bytes) -> Arena | None:
+        """The arena of pages with that physical contract, if the tenant has registered one."""
+        return self._by_contract.get((tenant, digest))
+
+    def home(self, tenant: str, key: bytes) -> Arena | None:
+        """The tenant's arena in which `key` is resident."""
+        theirs = (arena for arena in self.arenas.values() if arena.tenant == tenant)
+        return next((arena for arena in theirs if key in arena.index), None)
+
     def _refuse_too_many(self, tenant: str) -> None:
         if sum(1 for arena in self.arenas.values() if arena.tenant == tenant) >= MAX_ARENAS:
             raise BadRequest(

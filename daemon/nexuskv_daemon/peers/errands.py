@@ -1,0 +1,131 @@
+"""What clients of this host want of others, and what others want this host to fetch.
+
+Owns the translation of requests into fetches, and of what came of them into replies. How pages are found and moved is
+others' affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from nexuskv import contract
+from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
+from nexuskv.protocol import messages as m
+from nexuskv_daemon.core.effects import Abroad
+from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.directory import Directory
+from nexuskv_daemon.peers.door import Door
+from nexuskv_daemon.peers.fetching import Fetcher, Wanted
+from nexuskv_daemon.peers.grounds import Grounds
+from nexuskv_daemon.peers.link import Link
+from nexuskv_daemon.peers.memory import Mappings
+from nexuskv_daemon.peers.neighbours import Neighbours
+from nexuskv_daemon.peers.peer import Peer
+
+log = logging.getLogger(__name__)
+LEAST_SECONDS = 0.001
+SPARE_SECONDS = 0.2
+"""More than the peer is given, for its answer's way back."""
+
+
+class Errands:
+    """`employ` comes before everything else."""
+
+    def __init__(self, door: Door, mappings: Mappings, grounds: Grounds) -> None:
+        self._door = door
+        self._mappings = mappings
+        self._grounds = grounds
+        self._fetcher: Fetcher
+        self._neighbours: Neighbours
+        self._directory: Directory | None = None
+
+    def employ(self, fetcher: Fetcher, neighbours: Neighbours, directory: Directory | None) -> None:
+        """Those who do the work: they in turn were made with what offers go to."""
+        self._fetcher, self._neighbours, self._directory = fetcher, neighbours, directory
+
+    async def perform(self, effect: Abroad) -> None:
+        """Does what a client asked for, and answers it whatever happens."""
+        try:
+            reply = await self._reply(effect)
+        except NexusError as error:
+            reply = m.Refused(effect.request.id, error.code, str(error))
+        except Exception:
+            log.exception("a fetch or push failed by a fault of this daemon")
+            reply = m.Refused(effect.request.id, RemoteError.code, "a fault of the daemon: see its log")
+        if effect.request.id:
+            inside = self._door.inside
+            self._door.call(lambda: inside.reply(effect.session, reply))
+
+    def dropped(self, segment: int) -> None:
+        """A segment is gone: peers must not read it any more."""
+        self._mappings.dropped(segment)
+
+    def changed(self, pages: list[bytes], *, there: bool) -> None:
+        """Pages of this host became readable, or went."""
+        if self._directory is not None:
+            self._directory.changed(pages, there=there)
+
+    async def _reply(self, effect: Abroad) -> m.Message:
+        request = effect.request
+        if isinstance(request, m.GetPeers):
+            stats = [peer.stats() for peer in self._neighbours.peers.values()]
+            return m.Peers(
+                request.id, stats, self._directory.state if self._directory is not None else "none"
+            )
+        assert effect.arena is not None
+        if isinstance(request, m.Push):
+            return await self._push(effect.tenant, effect.arena.descriptor, request)
+        return await self._fetch(effect.tenant, effect.arena.descriptor, request)
+
+    async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
+        if not request.keys:
+            return m.Fetched(request.id, 0, 0, "", "")
+        ground = await self._grounds.known(tenant, descriptor)
+        wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
+        came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _push(self, tenant: str, descriptor: contract.Descriptor, request: m.Push) -> m.Pushed:
+        seconds = request.milliseconds / 1000
+        until = _until(request.milliseconds)
+        peer = self._neighbours.named(request.peer)
+        if peer is None and request.peer.startswith("tcp:"):
+            peer = await self._neighbours.reach(request.peer, seconds)
+        if peer is None or peer.connected is None:
+            raise BadRequest(
+                f"{request.peer!r} is no connected peer: name its address or instance as `nexuskv peers` does"
+            )
+        link = peer.connected.link
+        left = max(LEAST_SECONDS, until - time.monotonic())
+        encoded, milliseconds = contract.encode(descriptor), int(left * 1000)
+        offer = p.Offer(link.id(), tenant, encoded, request.keys, request.parent, milliseconds)
+        try:
+            async with asyncio.timeout(left + SPARE_SECONDS):
+                taken = await link.ask(offer, p.Taken)
+        except TimeoutError:
+            return m.Pushed(request.id, 0, f"{peer.address} did not answer in time")
+        return m.Pushed(request.id, taken.pages, taken.reason)
+
+    async def take(self, link: Link, offer: p.Offer) -> p.Taken:
+        """Pulls what a peer offers."""
+        peer = self._peer_of(link)
+        if peer is None or not offer.keys:
+            return p.Taken(offer.id, 0, "the link is gone" if offer.keys else "")
+        try:
+            descriptor = contract.decode(offer.descriptor)
+            ground = await self._grounds.registered(offer.tenant, descriptor)
+            wanted = Wanted(ground, offer.keys, offer.parent, 0, m.ComputeCost())
+            came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
+            there = await ground.boundary(offer.keys)
+        except (DescriptorError, NexusError) as error:
+            return p.Taken(offer.id, 0, str(error)[:300])
+        return p.Taken(offer.id, there, came.reason[:300])
+
+    def _peer_of(self, link: Link) -> Peer | None:
+        return next((peer for peer in self._neighbours.peers.values() if peer.has(link)), None)
+
+
+def _until(milliseconds: int) -> float:
+    return time.monotonic() + milliseconds / 1000

@@ -1,0 +1,185 @@
+"""Pages of a peer into slots of this host: reserve, pull, check, commit.
+
+Owns that order, and the rule that nothing is committed that is not byte for byte what the peer said it would be. A
+slot is given back only when its transport has let go of it. Knows nothing of who asked for the pages, or why from
+this peer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nexuskv.contract import AllPages, Descriptor
+from nexuskv.protocol import messages as m
+from nexuskv_daemon.core import peering
+from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.checksums import Summer
+from nexuskv_daemon.peers.lanes import Piece
+from nexuskv_daemon.peers.local import LocalSession
+from nexuskv_daemon.peers.memory import Mappings
+from nexuskv_daemon.peers.peer import Connected, Unusable
+from nexuskv_transport.base import Outcome, Region
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where pages land: a tenant's arena, through the session that owns the slots until they are committed."""
+
+    session: LocalSession
+    arena: int
+    descriptor: Descriptor
+
+    @property
+    def chained(self) -> bool:
+        """Whether a page is of use only below the one before it."""
+        return isinstance(self.descriptor.reuse, AllPages)
+
+    async def boundary(self, keys: list[bytes]) -> int:
+        """How far `keys` are restorable here, in pages."""
+        asked = m.Measure(self.session.id(), self.arena, keys)
+        return (await self.session.ask(asked, m.Measured)).stop
+
+
+class Batch(NamedTuple):
+    """Keys to pull together, and their pages once the peer has them pinned; `parent` is the key before them."""
+
+    keys: list[bytes]
+    pages: list[p.RemotePage]
+    parent: bytes
+
+    def pinned(self, start: int, pages: list[p.RemotePage]) -> Batch:
+        """What of it the peer pinned: pages from `start` on."""
+        return Batch(self.keys[start : start + len(pages)], pages, self.parent)
+
+
+class Place(NamedTuple):
+    """Where a page of the peer lies, and its checksum."""
+
+    region: Region
+    offset: int
+    checksum: int
+
+
+class Filled(NamedTuple):
+    """Places in a reservation of pages that are right, with their checksums; how many came wrong, and whose fault it
+    is.
+
+    `blame` is what the peer did wrong, `reason` what this host lacks; both empty when all are right.
+    """
+
+    right: dict[int, int]
+    bad: int
+    seconds: float
+    blame: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What came of a batch: pages and bytes committed, and how many leading keys of it are resident now.
+
+    `bad` pages had another checksum than was told; `reason` says why it is not all, `blame` as far as it is the peer's.
+    """
+
+    pages: int
+    nbytes: int
+    reached: int
+    bad: int
+    seconds: float
+    blame: str
+    reason: str
+
+
+class Lander:
+    """Lands batches. What it awaits ends by itself: transports by their deadline, the core as soon as it can."""
+
+    def __init__(self, mappings: Mappings, summer: Summer) -> None:
+        self._mappings = mappings
+        self._summer = summer
+
+    async def land(self, ground: Ground, batch: Batch, source: Connected, deadline: float) -> Landed:
+        """Pulls what is absent of a batch. Raises Declined when there is no room; Unusable when the peer lies."""
+        session = ground.session
+        remote = _places(batch, source)  # judged before a slot is taken
+        reserved = await session.ask(
+            m.Reserve(session.id(), ground.arena, batch.keys, batch.parent), m.Reserved
+        )
+        wanted = [remote[position] for position in reserved.positions]
+        committed = 0
+        try:
+            filled = await self._fill(ground, reserved.handles, wanted, source, deadline)
+            committed = _commit(ground, batch, reserved, filled.right)
+        finally:
+            if committed < len(reserved.positions):
+                session.tell(m.Abort(0, reserved.reservation))
+        busy = "somebody here is computing the next page" if reserved.busy else ""
+        return Landed(
+            committed, committed * ground.descriptor.page_bytes, _reached(batch, reserved, committed),
+            filled.bad, filled.seconds, filled.blame, filled.blame or filled.reason or busy,
+        )  # fmt: skip
+
+    async def _fill(
+        self, ground: Ground, handles: list[int], remote: list[Place], source: Connected, deadline: float
+    ) -> Filled:
+        """Pulls into slots, and compares checksums."""
+        assert source.lane is not None
+        try:
+            slots = [self._mappings.page(handle, ground.descriptor.page_bytes) for handle in handles]
+        except KeyError:
+            return Filled({}, 0, 0.0, reason="the slots cannot be mapped for peers just now")
+        pieces = [Piece(place.region, place.offset, slot) for place, slot in zip(remote, slots, strict=True)]
+        started = time.monotonic()
+        outcomes = await source.lane.pull(pieces, deadline)
+        seconds = time.monotonic() - started
+        came = [place for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
+        sums = await self._summer.sums([slots[place] for place in came])
+        right = {
+            place: found for place, found in zip(came, sums, strict=True) if found == remote[place].checksum
+        }
+        bad = len(came) - len(right)
+        return Filled(right, bad, seconds, _blame(outcomes, bad, source, seconds))
+
+
+def _commit(ground: Ground, batch: Batch, reserved: m.Reserved, right: dict[int, int]) -> int:
+    """Commits the right pages, of a chain those before the first gap. Returns how many."""
+    places = sorted(right)
+    if ground.chained:
+        places = [place for nth, place in enumerate(places) if nth == place]
+    if not places:
+        return 0
+    keys = [batch.keys[reserved.positions[place]] for place in places]
+    ground.session.tell(peering.NoteChecksums(0, ground.arena, keys, [right[place] for place in places]))
+    everything = len(places) == len(reserved.positions)
+    chosen = [] if everything else places
+    ground.session.tell(m.Commit(0, reserved.reservation, chosen, rest=everything))
+    return len(places)
+
+
+def _reached(batch: Batch, reserved: m.Reserved, committed: int) -> int:
+    if committed < len(reserved.positions):
+        return reserved.positions[committed]
+    return len(batch.keys) - reserved.busy
+
+
+def _places(batch: Batch, source: Connected) -> list[Place]:
+    """Where each page lies. Raises Unusable for a region that the peer did not tell of."""
+    try:
+        return [
+            Place(source.regions[page.region], page.offset, int.from_bytes(page.checksum, "little"))
+            for page in batch.pages
+        ]
+    except KeyError as error:
+        raise Unusable(f"it pinned a page in region {error}, which it did not tell of") from None
+
+
+def _blame(outcomes: Sequence[Outcome], bad: int, source: Connected, seconds: float) -> str:
+    if bad:
+        return f"{bad} pages came with another checksum than was told"
+    ended = next((outcome for outcome in outcomes if outcome is not Outcome.OK), None)
+    if ended is None:
+        return ""
+    detail = source.lane.reason if source.lane is not None else ""
+    return f"pulling ended as {ended.value} after {seconds:.1f} s" + (f": {detail}" if detail else "")
