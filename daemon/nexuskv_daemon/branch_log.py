@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from nexuskv.errors import ArenaFull, StartupError
+from nexuskv_daemon import own
 from nexuskv_daemon.core.branch import BranchLine
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class BranchLogFile:
         """Writes all lines anew, into a file that takes the old one's place when it is whole."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         everything = b"".join((_framed(Header()), *self._lines.values()))
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = own.create(fresh)
         try:
             _write_all(descriptor, everything, 0)
             fresh.replace(self._path)
@@ -127,9 +128,8 @@ class BranchLogFile:
 
 def read(path: Path) -> list[BranchLine]:
     """The branches that an earlier daemon wrote down. Raises StartupError for a log of another release."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = own.read(path)
+    if data is None:
         return []
     lines: dict[int, BranchLine] = {}
     payloads = _payloads(data)

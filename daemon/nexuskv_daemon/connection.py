@@ -4,7 +4,6 @@ Owns the queue of what the client has not taken yet. While that queue holds anyt
 client: a slow reader slows itself only, and the queue stays as long as the answer to one request.
 """
 
-import contextlib
 import os
 import socket
 from collections import deque
@@ -15,7 +14,10 @@ from nexuskv.ipc.seqpacket import Receiver
 
 
 class Connection:
-    """A non-blocking SOCK_SEQPACKET socket; `closing` once it shall end when all is sent."""
+    """A non-blocking SOCK_SEQPACKET socket; `closing` once it shall end when all is sent.
+
+    `mute` once its client hung up: it takes nothing any more, but what it said before is still to be read.
+    """
 
     def __init__(self, sock: socket.socket, number: int) -> None:
         sock.setblocking(False)
@@ -23,6 +25,7 @@ class Connection:
         self.sock = sock
         self.number = number
         self.closing = False
+        self.mute = False
         self._outbox: deque[tuple[bytes, list[int]]] = deque()
 
     @property
@@ -38,7 +41,9 @@ class Connection:
             return None
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> bool:
-        """Sends now, or queues behind what waits and returns False. Raises OSError when the client is gone."""
+        """Sends now, or queues behind what waits and returns False. Raises OSError."""
+        if self.mute:
+            return True
         if not self._outbox:
             try:
                 if descriptors:
@@ -48,19 +53,30 @@ class Connection:
                 return True
             except BlockingIOError:
                 pass
+            except (BrokenPipeError, ConnectionResetError):
+                self._hear_only()
+                return True
         self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
         return False
 
     def flush(self) -> None:
-        """Sends what waits, as far as it goes. Raises OSError when the client is gone."""
-        with contextlib.suppress(BlockingIOError):
+        """Sends what waits, as far as it goes. Raises OSError."""
+        try:
             while self._outbox:
                 seqpacket.send(self.sock, *self._outbox[0])
                 seqpacket.close_all(self._outbox.popleft()[1])
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self._hear_only()
 
     def close(self) -> None:
         """Ends the connection; what waits is lost."""
+        self._hear_only()
+        self.sock.close()
+
+    def _hear_only(self) -> None:
+        self.mute = True
         for _, descriptors in self._outbox:
             seqpacket.close_all(descriptors)
         self._outbox.clear()
-        self.sock.close()

@@ -298,7 +298,7 @@ def _useless(why: str) -> StartupError:
 
 def give_up(namespace: Namespace, number: int) -> None:
     """Tells the clients of an index that is to be removed to look elsewhere, if it can be read."""
-    with contextlib.suppress(LayoutError, ArenaFull, OSError), contextlib.ExitStack() as stack:
+    with contextlib.suppress(LayoutError, ArenaFull, StartupError, OSError), contextlib.ExitStack() as stack:
         descriptor = namespace.open(INDEX, number, writable=True)
         stack.callback(os.close, descriptor)
         Writer(descriptor, -1).set_moved()

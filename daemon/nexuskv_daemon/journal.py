@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from nexuskv.errors import StartupError
+from nexuskv_daemon import own
 
 VERSION = 1
 DIGEST_BYTES = 16
@@ -44,9 +45,8 @@ class _Version(msgspec.Struct):
 
 def read(path: Path) -> Journal | None:
     """The journal an earlier daemon left, None if there is none. Raises StartupError with what to do."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = own.read(path)
+    if data is None:
         return None
     noted = data[DIGEST_BYTES:]
     try:
@@ -72,7 +72,7 @@ def _check_digest(data: bytes) -> None:
 def write(path: Path, journal: Journal) -> None:
     """Replaces the journal. Raises OSError."""
     fresh = path.with_name(f"{path.name}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = own.create(fresh)
     noted = msgspec.msgpack.encode(journal)
     with os.fdopen(descriptor, "wb") as file:
         file.write(_digest(noted) + noted)

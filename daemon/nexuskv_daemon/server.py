@@ -185,21 +185,28 @@ class Server:
         while going:
             data = connection.receive(self._receiver)
             request = _decoded(data) if data else None
-            if type(request) is Commit and not request.id and len(commits) < COMMITS_AT_ONCE:
+            if type(request) is Commit and not request.id:
                 commits.append(request)
-                continue
-            if commits:
-                self._commit(connection, commits)
+                if len(commits) < COMMITS_AT_ONCE:
+                    continue
+                request = None
+            if commits and not self._commit(connection, commits):
+                return
             if request is not None:
                 going = self._serve_one(connection, request) and time.monotonic() < end
+            elif data is None:  # nothing more, or an event that came for another with the same descriptor
+                return
+            elif not data:
+                self._end(connection)
+                return
             else:
-                going = False
-                if data is not None:  # None: nothing more, or an event for another with the same descriptor
-                    self._end(connection)
+                going = time.monotonic() < end
 
-    def _commit(self, connection: Connection, commits: list[Commit]) -> None:
+    def _commit(self, connection: Connection, commits: list[Commit]) -> bool:
+        """Performs a run of commits. Returns whether the connection goes on."""
         self._perform(self._engine.commit(connection.number, commits, time.monotonic()))
         commits.clear()
+        return connection.number in self._sessions and not connection.closing
 
     def _serve_one(self, connection: Connection, request: Request | codec.BadMessage) -> bool:
         """Performs a request, or refuses what is none. Returns whether more may be read at once."""
@@ -209,7 +216,7 @@ class Server:
             self._perform(self._engine.reject(number, request))
             return False
         self._perform(self._engine.handle(number, request, time.monotonic()))
-        return not (connection.blocked or connection.closing)
+        return not (connection.blocked or connection.closing) and number in self._sessions
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -250,7 +257,7 @@ class Server:
             log.debug("session %d: %s", number, error)
             self._end(connection)
             return
-        if type(message) is Attached:
+        if type(message) is Attached and not connection.mute:
             self._publications.handed_over(number)
         if not sent:
             self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT)

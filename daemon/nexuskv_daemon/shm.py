@@ -11,12 +11,11 @@ from pathlib import Path
 import posix_ipc
 
 from nexuskv.errors import ArenaFull, StartupError
+from nexuskv_daemon.own import MODE, refuse_foreign
 
 SHM = Path("/dev/shm")
 BLOCK = 512
 """Bytes in the unit of st_blocks (stat(2))."""
-MODE = 0o600
-"""Of every object: another uid gets at it through a descriptor that the daemon hands out, or not at all."""
 
 
 class Namespace:
@@ -24,7 +23,9 @@ class Namespace:
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._pattern = re.compile(re.escape(f"nexuskv-{instance}-") + r"(data|index|touch|pins)-([0-9]+)")
+        self._pattern = re.compile(
+            re.escape(f"nexuskv-{instance}-") + r"(data|index|touch|pins)-(0|[1-9][0-9]*)"
+        )
 
     def create(self, kind: str, number: int, nbytes: int) -> int:
         """A new zeroed object of `nbytes`, its space reserved; returns a descriptor for reading and writing.
@@ -46,10 +47,17 @@ class Namespace:
 
     def open(self, kind: str, number: int, *, writable: bool) -> int:
         """A descriptor of its own of an object that is there. Raises ArenaFull when descriptors run out."""
+        name = self._name(kind, number)
         try:
-            return posix_ipc.SharedMemory(self._name(kind, number), 0, read_only=not writable).fd
+            descriptor: int = posix_ipc.SharedMemory(name, 0, read_only=not writable).fd
         except (OSError, posix_ipc.Error) as error:
-            raise ArenaFull(f"cannot open {self._name(kind, number)}: {error}") from error
+            raise ArenaFull(f"cannot open {name}: {error}") from error
+        try:
+            refuse_foreign(descriptor, SHM / name[1:])
+        except StartupError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def remove(self, kind: str, number: int) -> None:
         """Removes the name, if it is there; the memory goes with the last mapping. Raises StartupError."""
@@ -70,8 +78,11 @@ class Namespace:
 
     def allocated(self, kind: str) -> int:
         """Bytes of memory that the objects of a kind take."""
-        names = (SHM / self._name(kind, number)[1:] for number in self.there(kind))
-        return sum(path.stat().st_blocks * BLOCK for path in names)
+        total = 0
+        for number in self.there(kind):
+            with contextlib.suppress(FileNotFoundError):
+                total += (SHM / self._name(kind, number)[1:]).stat().st_blocks * BLOCK
+        return total
 
     @property
     def journal(self) -> Path:

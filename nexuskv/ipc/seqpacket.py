@@ -45,7 +45,11 @@ class Receiver:
         A message longer than MAX_MESSAGE_BYTES shows as MAX_MESSAGE_BYTES + 1 bytes: the kernel cut the rest off.
         Descriptors that come nevertheless are closed by the kernel.
         """
-        return self._view[: sock.recv_into(self._buffer)]
+        try:
+            return self._view[: sock.recv_into(self._buffer)]
+        except ConnectionResetError:
+            # It hung up without having read all of ours. The kernel says so once, before what it had sent until then.
+            return self._view[: sock.recv_into(self._buffer)]
 
     def exchanged(self, sock: socket.socket, request: bytes) -> tuple[memoryview, list[int]] | None:
         """Sends `request`; then the next message and its descriptors. None when it could not be sent in time."""

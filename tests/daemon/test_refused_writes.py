@@ -1,6 +1,11 @@
 """What the daemon refuses a writer: each a code and a sentence, and nothing of the request is done."""
 
+import signal
+
+import pytest
+
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.language import Request
 from tests.daemon.conftest import PAGES, SLOTS
 from tests.support.daemon import Daemon
 from tests.support.pages import small
@@ -183,3 +188,36 @@ def test_commits_that_came_before_garbage_count(daemon: Daemon, session: RawSess
         assert other.ended()
 
     assert session.states(arena, keys[:2]) == bytes([m.PRESENT] * 2)
+
+
+def test_commits_are_lost_by_no_reply_that_their_sender_did_not_read(
+    daemon: Daemon, session: RawSession
+) -> None:
+    keys = fresh(6)
+    arena = session.register(PAGES)
+    with RawSession(daemon.socket) as other:
+        reservation = other.reserve(other.register(PAGES), keys).reservation
+        daemon.process.send_signal(signal.SIGSTOP)
+        told(other, reservation, 0, 1, 2)
+        other.send(m.GetStats(other.number()))
+        told(other, reservation, 3, 4)
+    daemon.process.send_signal(signal.SIGCONT)
+
+    until(lambda: session.states(arena, keys[:5]) == bytes([m.PRESENT] * 5), "all that was told is done")
+
+
+@pytest.mark.parametrize(
+    "first", [m.Commit(0, 1, [0]), m.Commit(7, 1, [0]), m.GetStats(1), m.Release(0, [1])], ids=repr
+)
+@pytest.mark.parametrize(
+    "second", [m.Commit(0, 1, [0]), m.GetStats(2), m.Hello(3, m.PROTOCOL_VERSION), b"garbage"], ids=repr
+)
+def test_two_messages_of_a_stranger(daemon: Daemon, first: Request, second: Request | bytes) -> None:
+    with RawSession(daemon.socket, greet=False) as stranger, RawSession(daemon.socket) as session:
+        daemon.process.send_signal(signal.SIGSTOP)
+        stranger.send(first)
+        stranger.send(second)
+        daemon.process.send_signal(signal.SIGCONT)
+        while not stranger.ended():
+            pass
+        assert session.alive()

@@ -14,6 +14,7 @@ import nexuskv
 from tests.index.conftest import PAGES, SLOTS
 from tests.support.daemon import Daemon, running
 from tests.support.pages import intact, keys, put, small, verified
+from tests.support.users import NOBODY, as_nobody
 
 CHAIN = 8
 SHM = Path("/dev/shm")
@@ -195,3 +196,60 @@ def test_an_instance_that_is_new_has_nothing_to_take_over() -> None:
     with running(memory="1MiB") as daemon, daemon.client() as client:
         assert client.open(small(f"d-{uuid.uuid4().hex}"), model="m").lookup([]) == 0
         assert client.stats().memory_used == 0
+
+
+@pytest.fixture
+def left(daemon: Daemon) -> Daemon:
+    """A daemon that was killed, and left pages."""
+    with daemon.client() as client:
+        put(client.open(PAGES, model="m"), keys(client.open(PAGES, model="m"), CHAIN))
+    daemon.stop(signal.SIGKILL)
+    return daemon
+
+
+@as_nobody
+@pytest.mark.parametrize("kind", ["journal", "index-1", "touch-1", "data-1"])
+@pytest.mark.parametrize("how", ["owner", "mode"])
+def test_what_another_user_made_or_may_open_is_not_taken_over(left: Daemon, kind: str, how: str) -> None:
+    path = SHM / f"nexuskv-{left.instance}-{kind}"
+    if how == "owner":
+        os.chown(path, NOBODY, NOBODY)
+    else:
+        path.chmod(0o666)
+    left.start()
+    assert left.process.wait(timeout=60) == 1
+    assert "is not this daemon's" in left.log
+    assert "Traceback" not in left.log
+    os.chown(path, 0, 0)
+    path.chmod(0o600)
+    left.restart()
+    with left.client() as client:
+        cache = client.open(PAGES, model="m")
+        assert verified(cache, keys(cache, CHAIN)) == CHAIN
+
+
+@pytest.mark.parametrize("name", ["journal.new", "journal"])
+def test_links_where_the_journal_is_written_lead_nowhere(tmp_path: Path, daemon: Daemon, name: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    path = SHM / f"nexuskv-{daemon.instance}-{name}"
+    path.unlink(missing_ok=True)
+    path.symlink_to(precious)
+    with daemon.client() as client:
+        cache = client.open(PAGES, model="m")
+        assert put(cache, keys(cache, CHAIN)) == CHAIN
+
+    assert precious.read_text() == "keep me"
+
+
+def test_objects_that_no_daemon_names_so_are_left_alone(left: Daemon) -> None:
+    odd = SHM / f"nexuskv-{left.instance}-data-007"
+    odd.write_bytes(b"what")
+    try:
+        left.restart()
+        with left.client() as client:
+            cache = client.open(PAGES, model="m")
+            assert verified(cache, keys(cache, CHAIN)) == CHAIN
+        assert odd.exists()
+    finally:
+        odd.unlink()
