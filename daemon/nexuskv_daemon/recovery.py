@@ -149,7 +149,7 @@ def _take_pins(namespace: Namespace, publications: Publications) -> None:
     for number in namespace.there(PINS):
         try:
             found = pins.take_over(namespace, number)
-        except (ArenaFull, LayoutError, OSError) as error:
+        except (ArenaFull, LayoutError, StartupError, OSError) as error:
             log.warning("pins of session %d are lost: %s", number, error)
             namespace.remove(PINS, number)
             continue
