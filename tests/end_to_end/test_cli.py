@@ -161,6 +161,7 @@ def test_status_for_people(daemon: Daemon) -> None:
         "0",
         "0",
         "0",
+        "0",
     ]
     assert "66.7%" in ended.stdout
 
