@@ -78,7 +78,7 @@ def _arenas(arenas: list[ArenaStats]) -> Table:
     table = wide_table()
     for heading in ("descriptor", "tenant"):
         table.add_column(heading, overflow="fold")
-    for heading in ("pages", "bytes", "writing", "retiring", "evicted"):
+    for heading in ("pages", "bytes", "writing", "retiring", "evicted", "branches"):
         table.add_column(heading, justify="right", overflow="fold")
     for arena in arenas:
         table.add_row(*_cells(arena))
@@ -86,7 +86,7 @@ def _arenas(arenas: list[ArenaStats]) -> Table:
 
 
 def _cells(arena: ArenaStats) -> list[str]:
-    counts = (arena.writing, arena.retiring, arena.evicted)
+    counts = (arena.writing, arena.retiring, arena.evicted, arena.branches)
     return [
         arena.descriptor_id,
         arena.tenant,

@@ -14,7 +14,7 @@ from msgspec import Meta
 from nexuskv.protocol.messages import KEY_BYTES, MAX_KEYS, U32, U63, Key, Message
 
 MAX_TAIL_BYTES = 32 * 1024
-BRANCHES_A_REPLY = 500
+BRANCHES_A_REPLY = 2000
 MAX_HELD = 65_536
 """Branches that one session holds at once."""
 NO_HANDLE = -1

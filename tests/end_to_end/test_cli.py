@@ -166,6 +166,7 @@ def test_status_for_people(daemon: Daemon) -> None:
         "0",
         "0",
         "0",
+        "0",
     ]
     (tenant,) = (line for line in ended.stdout.splitlines() if line.split()[:1] == [f"uid:{os.geteuid()}"])
     assert tenant.split()[1:7] == ["66.7%", "4", "2", "0", "10", "of"]

@@ -75,5 +75,5 @@ def test_what_is_out_of_bounds_is_no_request(refused: Request) -> None:
 
 
 def test_limits_that_others_compile_in() -> None:
-    assert (b.MAX_HELD, b.MAX_TAIL_BYTES, b.BRANCHES_A_REPLY, b.NO_HANDLE) == (65536, 32768, 500, -1)
+    assert (b.MAX_HELD, b.MAX_TAIL_BYTES, b.BRANCHES_A_REPLY, b.NO_HANDLE) == (65536, 32768, 2000, -1)
     assert msgspec.msgpack.decode(codec.encode(b.Fork(1, 2, 3))) == ["fork", 1, 2, 3]

@@ -54,7 +54,7 @@ def _attach(host: Host, session: Session, request: b.AttachBranch, now: float) -
     branch = host.store.branches.find(request.branch, session.tenant)
     if not branch.published and branch not in session.branches:
         raise UnknownBranch(
-            f"branch {request.branch} is not published, and another session's: publish it there first"
+            f"branch {request.branch} is not published, so only the connection that it was made in may use it"
         )
     if branch.arena is not arena or branch.root != request.root:
         raise BadRequest(
@@ -125,7 +125,8 @@ def _trace(host: Host, session: Session, request: b.TraceBranch, now: float) -> 
 
 
 def _list(host: Host, session: Session, request: b.ListBranches, now: float) -> Answer:
-    found = host.store.branches.published(session.arena(request.arena), request.root, request.first)
+    arena = session.arena(request.arena)
+    found = host.store.branches.published(arena, request.root, request.first, b.BRANCHES_A_REPLY + 1)
     shown, more = found[: b.BRANCHES_A_REPLY], found[b.BRANCHES_A_REPLY :]
     return Answer(b.Branches(request.id, [_row(each) for each in shown], more[0].number if more else 0))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 
 from nexuskv.errors import BadRequest, UnknownBranch
 from nexuskv_daemon.core.arena import Arena
@@ -38,10 +39,11 @@ class Lineage:
             )
         return branch
 
-    def published(self, arena: Arena, root: bytes, first: int) -> list[Branch]:
-        """Published branches of an arena and root, by number from `first` on."""
+    def published(self, arena: Arena, root: bytes, first: int, most: int) -> list[Branch]:
+        """Published branches of an arena and root, by number from `first` on, and no more than `most`."""
         found = (each for each in self.branches.values() if each.published and each.number >= first)
-        return sorted((e for e in found if e.arena is arena and e.root == root), key=lambda each: each.number)
+        ours = (each for each in found if each.arena is arena and each.root == root)
+        return nsmallest(most, ours, key=lambda each: each.number)
 
     def open(self, arena: Arena, root: bytes, end: End) -> Branch:
         """A branch without a parent, held once. Raises BadRequest at the limit."""
