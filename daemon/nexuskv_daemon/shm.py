@@ -11,8 +11,8 @@ from pathlib import Path
 import posix_ipc
 
 from nexuskv.errors import ArenaFull, StartupError
+from nexuskv_daemon.instance import SHM
 
-SHM = Path("/dev/shm")
 BLOCK = 512
 """Bytes in the unit of st_blocks (stat(2))."""
 MODE = 0o600

@@ -16,12 +16,12 @@ from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Reply
+from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
-from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
 
 R = TypeVar("R", Reservation, GroupReservation)
