@@ -15,11 +15,11 @@ from nexuskv.contract import Descriptor
 from nexuskv.errors import ArenaFull, BadRequest, StartupError
 from nexuskv.native import EXISTS, FullError, LayoutError, PinArray, Writer, format_index, index_bytes
 from nexuskv.native.rows import Record
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.publication import Usage
-from nexuskv_daemon.core.slots import SLOT_BITS, SLOT_MASK
 from nexuskv_daemon.pins import PinObject
 from nexuskv_daemon.shm import Namespace
 

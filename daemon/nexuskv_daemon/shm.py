@@ -11,9 +11,9 @@ from pathlib import Path
 import posix_ipc
 
 from nexuskv.errors import ArenaFull, StartupError
+from nexuskv_daemon.instance import SHM
 from nexuskv_daemon.own import MODE, refuse_foreign
 
-SHM = Path("/dev/shm")
 BLOCK = 512
 """Bytes in the unit of st_blocks (stat(2))."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nexuskv.client.reservation import PageGrant
-from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
+from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.contract.tensors import PAGE_TOKENS
 from nexuskv.errors import LocalError
 from nexuskv.ipc.mapping import MappedSegment
 from nexuskv.protocol import branches as b
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 
 
 class Append(PageGrant):

@@ -10,11 +10,12 @@ import warnings
 
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
-from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
+from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed
 from nexuskv.native.rows import Extent, Page
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 
 
 class AskedPins:

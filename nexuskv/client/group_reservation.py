@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nexuskv.client.reservation import Grant, WritablePage
-from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
+from nexuskv.client.session import Session
 from nexuskv.contract.groups import Member
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 
 
 class ReservedBoundary:

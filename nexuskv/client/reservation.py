@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nexuskv.client.hit import Keys
-from nexuskv.client.session import SLOT_BITS, SLOT_MASK, Session
+from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import Closed, Disconnected, RemoteError
 from nexuskv.ipc.mapping import Array, MappedSegment
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 
 
 class WritablePage(msgspec.Struct, eq=False):

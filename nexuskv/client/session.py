@@ -44,9 +44,6 @@ _ERRORS: dict[str, type[NexusError]] = {
 }
 _HANDED_OUT = m.Segments, m.Attached, m.Dropped
 """Messages that change what this process has mapped."""
-SLOT_BITS = 32
-SLOT_MASK = (1 << SLOT_BITS) - 1
-"""Of a wire handle: segment in the high half, slot in the low one (`protocol.messages`)."""
 
 
 class Session:

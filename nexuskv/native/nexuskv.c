@@ -45,4 +45,5 @@
 #include "src/writer.h"
 #include "src/recovery.h"
 #include "src/wire.h"
+#include "src/attachment.h"
 #include "src/client.h"

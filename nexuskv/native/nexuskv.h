@@ -417,9 +417,13 @@ void nx_pins_counts(const nx_pins *pins, uint64_t counts[3]); /* hits, misses, f
 
 /* ---- a client: the socket, the descriptors it hands out, and hits with their pages mapped ------------------------- */
 
-typedef struct nx_client nx_client; /* one thread at a time */
+/* One thread at a time. It is the process's that opened it: a child of fork must open its own, and until then its calls
+ * give NX_E_FORKED, its pages are NULL, and only nx_client_close is of use, which leaves the parent's session alone. */
+typedef struct nx_client nx_client;
 
-/* Says hello and attaches. address: "unix:/path", or NULL for NEXUSKV_SOCKET, the system's or the user's socket.
+/* Says hello and attaches. timeout_ms bounds each wait for the daemon: to connect, to send a request, to receive a
+ * message; 0 = wait for ever. A call waits a few times at most, and a hit on mapped segments never.
+ * address: "unix:/path", or NULL for NEXUSKV_SOCKET, the system's or the user's socket.
  * *out is set on failure too (NULL only if there is no memory): nx_client_reason says why, and nx_client_close
  * frees it. */
 int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms);
@@ -433,10 +437,11 @@ nx_reader *nx_client_reader(nx_client *client);
 int nx_client_register(nx_client *client, const void *descriptor, size_t bytes, uint32_t *arena);
 /* nx_pin, with the segments of all its pages mapped; asks the daemon only for those that are not. Where it cannot
  * get one (the daemon is away: nx_client_reason) the run ends before it, so that its page is a miss. Attaches anew
- * by itself when the daemon has moved; what is pinned stays pinned and readable. */
+ * by itself when the daemon has moved, or another one answers in its place; what is pinned stays pinned and readable. */
 int64_t nx_client_pin(nx_client *client, const void *keys, size_t n, nx_handle *handles);
 int nx_client_unpin(nx_client *client, const nx_handle *handles, size_t n);
-/* The page in place, `handle->length` bytes, read-only; NULL if it was not pinned through this client. */
+/* The page in place, `handle->length` bytes, read-only, for as long as it is pinned. NULL if this client has not
+ * mapped its segment, or the handle is no place in it; that the page is still pinned is not checked. */
 const void *nx_client_page(nx_client *client, const nx_handle *handle);
 
 /* ---- mappings ---------------------------------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
 Owns the wire form: each struct is a msgpack array `[tag, id, field, ...]`, so a C client needs no map lookups, and a
 field added at the end with a default is understood by both sides. Knows nothing of sockets or of what the daemon does.
 
-`id` pairs a reply with its request. A request with id 0 wants no reply (`Release`, and commits that a later one of the
-same reservation vouches for). A *handle* is one integer, `segment << 32 | slot`: its byte offset in the segment is
+`id` pairs a reply with its request. Any request may have id 0: it gets no reply unless it is refused. So do `Commit`,
+`Abort`, `Release` and `DropBranches` where nobody waits; they are done in order, so the reply to a later request tells
+that they arrived. A *handle* is one integer, `segment << SLOT_BITS | slot`: its byte offset in the segment is
 `slot * slot_bytes`, its length the descriptor's `page_bytes`.
 """
 
@@ -24,6 +25,9 @@ MAX_MESSAGE_BYTES = 192 * 1024
 ARENAS_A_REPLY = 200
 MAX_DESCRIPTORS = 250
 """File descriptors a message may carry: the kernel's SCM_MAX_FD is 253."""
+SLOT_BITS = 32
+SLOT_MASK = (1 << SLOT_BITS) - 1
+"""Of a handle: segment in the high half, slot in the low one."""
 
 Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 Keys = Annotated[list[Key], Meta(max_length=MAX_KEYS)]
@@ -297,7 +301,7 @@ class Committed(Message, frozen=True, tag="committed"):
 
 
 class Done(Message, frozen=True, tag="done"):
-    """Answers `Abort` and `Release`."""
+    """Answers requests that have nothing to give back, as `Abort`, `Release`, `Map` and `Drain`."""
 
 
 class Stats(Message, frozen=True, tag="stats"):

@@ -1,5 +1,6 @@
 """Engines in C and C++ beside Python ones: they attach to a real daemon and read in place what Python stored."""
 
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,37 @@ def test_a_c_engine_outlives_its_daemon(
         for number, position in enumerate((0, 1, 39)):
             assert engine.ask(f"sum {number}") == page_sum(chain[position])
         assert [engine.ask(f"unpin {number}") for number in range(3)] == ["ok"] * 3
+
+
+def test_a_c_engine_does_not_take_another_daemons_pages_for_those_of_the_one_before(
+    daemon: Daemon, chain: list[bytes], programs: dict[str, Path]
+) -> None:
+    with Engine(programs["converse"], daemon.address) as engine:
+        daemon.stop(signal.SIGKILL)
+        other = Daemon("--segment-bytes", "64KiB", memory="512KiB", socket=daemon.socket)
+        try:
+            other.wait_ready()
+            with other.client() as client:
+                cache = client.open(PAGES, model="another")
+                theirs = keys(cache, 40)
+                put(cache, theirs)
+
+                assert engine.pin(chain[0]) == "miss"
+                assert engine.pin(theirs[0]) == "pinned 0"
+                assert engine.ask("sum 0") == page_sum(theirs[0])
+        finally:
+            other.stop()
+            other.clean_up()
+
+
+def test_a_c_engine_that_is_turned_away_says_why(daemon: Daemon, programs: dict[str, Path]) -> None:
+    _, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (daemon.descriptors(), hard))
+
+    for _ in range(20):  # the daemon may hang up before the hello or after it
+        done = run(programs["read_page"], daemon.address, bytes(32).hex(), "/dev/null")
+        assert done.returncode == 3
+        assert "no file descriptor left" in done.stderr
 
 
 def test_what_a_c_engine_reads_is_not_evicted_under_it(

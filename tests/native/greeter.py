@@ -31,7 +31,7 @@ class Greeter:
         self.data = memory_file("data", objects.max_entries * SLOT_BYTES)
         self.asked: list[str] = []
         self.answers: dict[str, Callable[[list[Any]], list[Answer]]] = {
-            "hello": lambda m: [(["welcome", m[1], 1, 7, "test", "t", "0.1.0"], [])],
+            "hello": self._welcome,
             "register": lambda m: [(["registered", m[1], 5], [])],
             "attach": self._attach,
             "map": self._map,
@@ -51,11 +51,17 @@ class Greeter:
         """Fills slot `number` of the segment."""
         os.pwrite(self.data, content, number * SLOT_BYTES)
 
-    def hang_up(self) -> None:
-        """Ends every session, as a daemon that dies does."""
+    def hang_up(self, *last_word: object) -> None:
+        """Ends every session, as a daemon that dies does; first with a message, if there is one."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
+                if last_word:
+                    connection.send(msgspec.msgpack.encode(last_word))
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def _welcome(self, message: list[Any]) -> list[Answer]:
+        who = self.objects.epoch, self.objects.instance
+        return [(["welcome", message[1], 1, *who, "t", "0.1.0"], [])]
 
     def _attach(self, message: list[Any]) -> list[Answer]:
         theirs = os.open(f"/proc/self/fd/{self.objects.new_pins()}", os.O_RDWR | os.O_CLOEXEC)

@@ -33,10 +33,13 @@ def memory_file(name: str, nbytes: int) -> int:
 class Objects:
     """An index for `max_entries` with one segment of as many slots, and one pin object."""
 
-    def __init__(self, max_entries: int = 100, pin_words: int = 64) -> None:
+    def __init__(
+        self, max_entries: int = 100, pin_words: int = 64, *, instance: str = "test", epoch: int = 1
+    ) -> None:
         index_bytes, touch_bytes = _core.index_bytes(max_entries, 8)
         self.max_entries = max_entries
         self.pin_words = pin_words
+        self.instance, self.epoch = instance, epoch
         self.index = memory_file("index", index_bytes)
         self.touch = memory_file("touch", touch_bytes)
         self.others: list[int] = []
@@ -53,9 +56,9 @@ class Objects:
             self.index,
             max_entries=self.max_entries,
             directory_capacity=8,
-            boot_epoch=1,
+            boot_epoch=self.epoch,
             index_id=INDEX_ID,
-            instance="test",
+            instance=self.instance,
             tenant="t",
         )
 

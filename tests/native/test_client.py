@@ -2,9 +2,12 @@
 
 import os
 import random
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nexuskv.native import _core
@@ -96,6 +99,24 @@ def test_a_refusal_is_passed_on_in_the_daemons_words(greeter: Greeter, read_page
     done = run(read_page, greeter.address, key(1).hex(), "/dev/null")
 
     assert (done.returncode, done.stderr) == (3, sentence + "\n")
+
+
+def test_a_daemon_that_hangs_up_without_listening_is_heard(tmp_path: Path, read_page: Path) -> None:
+    def turn_away() -> None:
+        connection, _ = listener.accept()
+        connection.recv(1, socket.MSG_PEEK)
+        connection.send(msgspec.msgpack.encode(["refused", 0, "arena_full", "too many clients", {}]))
+        connection.close()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "busy"))
+        listener.listen()
+        thread = threading.Thread(target=turn_away)
+        thread.start()
+        done = run(read_page, f"unix:{tmp_path}/busy", key(1).hex(), "/dev/null")
+        thread.join()
+
+    assert (done.returncode, done.stderr) == (3, "too many clients\n")
 
 
 def test_a_page_of_a_segment_that_cannot_be_mapped_is_an_error_with_the_reason(

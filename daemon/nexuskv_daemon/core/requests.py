@@ -15,6 +15,7 @@ import msgspec
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv.protocol.stats import ArenaStats, TenantStats
 from nexuskv_daemon.core import groups, lookup, peering
 from nexuskv_daemon.core.arena import Arena
@@ -22,7 +23,6 @@ from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
-from nexuskv_daemon.core.slots import SLOT_BITS
 from nexuskv_daemon.core.store import Store
 
 R = TypeVar("R", Reservation, GroupReservation)

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv_daemon.core import reclaim, ties
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, WRITING, Entry, State
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
-from nexuskv_daemon.core.slots import SLOT_BITS
 
 Record = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int]
 """Key, parent's key, segment, offset, length, tokens, owner or tie, checksum, tick, bucket, state."""

@@ -6,14 +6,13 @@ Owns the bookkeeping that must be undone when the connection ends. Knows nothing
 from dataclasses import dataclass, field
 
 from nexuskv.errors import BadRequest, NotReserved, UnknownDescriptor
-from nexuskv.protocol.messages import Segment
+from nexuskv.protocol.messages import SLOT_BITS, Segment
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.groups import GroupReservation
 from nexuskv_daemon.core.holdings import Holdings
 from nexuskv_daemon.core.memory import Memory
 from nexuskv_daemon.core.reservation import Reservation
-from nexuskv_daemon.core.slots import SLOT_BITS
 
 
 @dataclass(slots=True, eq=False)

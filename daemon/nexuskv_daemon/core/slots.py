@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from operator import not_
 
-SLOT_BITS = 32
-SLOT_MASK = (1 << SLOT_BITS) - 1
+from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 
 
 def segment_of(handle: int) -> int:

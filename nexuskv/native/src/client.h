@@ -1,4 +1,4 @@
-/* Owns a session and its attachments: hello, attach, the segments that the daemon hands out, and pages in place.
+/* Owns a session and what it asks for: hello, attach, the segments that the daemon hands out, and pages in place.
  *
  *   client                                  daemon
  *   [hello, id, version, name]         ->
@@ -9,26 +9,16 @@
  *                                      <-   [segments, 0, [[segment, arena, slots, slot bytes, writable], ...]] + one each
  *                                      <-   [done, id]
  *
- * Handles name their attachment, so an old one lives until its last page is unpinned. */
-
-typedef struct nx_mapped {
-  uint32_t segment;
-  void *memory;
-  size_t bytes;
-} nx_mapped;
-
-typedef struct nx_attachment {
-  struct nx_attachment *older;
-  nx_reader *reader;
-  uint64_t held;
-  nx_mapped *mapped;
-  size_t mapped_count;
-} nx_attachment;
+ * Handles name their attachment, so an old one lives until its last page is unpinned. A segment's number means
+ * something in one index alone: what a session hands out is kept only where its daemon is the one that serves the index
+ * of the newest attachment. */
 
 struct nx_client {
   int fd;
   uint32_t timeout_ms;
+  pid_t owner; /* a child shares the socket, and would take its parent's answers */
   uint64_t requests;
+  uint64_t epoch; /* of the daemon that the session is with */
   struct sockaddr_un where;
   nx_attachment *newest;
   uint8_t *buffer;
@@ -51,66 +41,24 @@ static int nx_fail(nx_client *client, int code) {
   return code;
 }
 
-/* ---- attachments ---- */
-
-static void nx_attachment_close(nx_attachment *attachment) {
-  for (size_t i = 0; i < attachment->mapped_count; i++)
-    nx_unmap(attachment->mapped[i].memory, attachment->mapped[i].bytes);
-  nx_detach(attachment->reader);
-  free(attachment->mapped);
-  free(attachment);
-}
-
-/* All but the newest go once nothing of them is pinned. */
-static void nx_drop_old(nx_client *client) {
-  if (client->newest == NULL) return;
-  for (nx_attachment **place = &client->newest->older; *place != NULL;) {
-    nx_attachment *old = *place;
-    if (old->held > 0) {
-      place = &old->older;
-      continue;
-    }
-    *place = old->older;
-    nx_attachment_close(old);
-  }
-}
-
-static nx_attachment *nx_attachment_of(nx_client *client, const nx_handle *handle) {
-  nx_attachment *found = client->newest;
-  while (found != NULL && found->reader->attachment != handle->attachment) found = found->older;
-  return found;
-}
-
-static nx_mapped *nx_mapped_of(nx_attachment *attachment, uint32_t segment) {
-  for (size_t i = 0; i < attachment->mapped_count; i++)
-    if (attachment->mapped[i].segment == segment) return &attachment->mapped[i];
-  return NULL;
-}
-
-static int nx_keep_segment(nx_attachment *attachment, uint32_t segment, int fd, uint64_t least) {
-  nx_mapped fresh = {segment, NULL, 0};
-  nx_mapped *grown = realloc(attachment->mapped, (attachment->mapped_count + 1) * sizeof *grown);
-  if (grown == NULL) return NX_E_SYSTEM;
-  attachment->mapped = grown;
-  if (nx_mapped_of(attachment, segment) != NULL) return NX_OK;
-  int code = nx_map(fd, 0, &fresh.memory, &fresh.bytes);
-  if (code != NX_OK) return code;
-  if (fresh.bytes < least) { /* to read beyond the object would be a SIGBUS */
-    nx_unmap(fresh.memory, fresh.bytes);
-    return NX_E_BOUNDS;
-  }
-  grown[attachment->mapped_count++] = fresh;
-  return NX_OK;
-}
-
-static void nx_forget_segment(nx_attachment *attachment, uint32_t segment) {
-  nx_mapped *gone = nx_mapped_of(attachment, segment);
-  if (gone == NULL) return;
-  nx_unmap(gone->memory, gone->bytes);
-  *gone = attachment->mapped[--attachment->mapped_count];
-}
-
 /* ---- messages ---- */
+
+/* Whether the session is with the daemon that serves the index of the newest attachment. */
+static bool nx_at_home(const nx_client *client) {
+  if (client->newest == NULL) return false;
+  const nx_reader *reader = client->newest->reader;
+  const nx_index_header *header = reader->table.header;
+  return nx_epoch(reader) == client->epoch &&
+         strncmp(header->instance, client->instance, sizeof header->instance) == 0 &&
+         strncmp(header->tenant, client->tenant, sizeof header->tenant) == 0;
+}
+
+/* row: segment, arena, slots, slot bytes. Whether the index says the same of that segment. */
+static bool nx_is_known(const nx_client *client, const uint64_t row[4]) {
+  nx_segment known;
+  return nx_at_home(client) && nx_find_segment(client->newest->reader, (uint32_t)row[0], &known) == NX_OK &&
+         known.arena == row[1] && known.slot_count == row[2] && known.slot_bytes == row[3];
+}
 
 static int nx_take_segments(nx_client *client, nx_message *message) {
   uint64_t count, fields, row[4];
@@ -122,7 +70,7 @@ static int nx_take_segments(nx_client *client, nx_message *message) {
         (row[3] != 0 && row[2] > UINT64_MAX / row[3]))
       return NX_E_PROTOCOL;
     bool writable = *message->in.at++ == 0xc3;
-    if (!writable && client->newest != NULL)
+    if (!writable && nx_is_known(client, row))
       code = nx_keep_segment(client->newest, (uint32_t)row[0], message->fds[i], row[2] * row[3]);
   }
   return code;
@@ -133,7 +81,7 @@ static int nx_take_dropped(nx_client *client, nx_message *message) {
   if (!nx_take_array(&message->in, &count)) return NX_E_PROTOCOL;
   for (uint64_t i = 0; i < count; i++) {
     if (!nx_take_uint(&message->in, &segment)) return NX_E_PROTOCOL;
-    if (client->newest != NULL) nx_forget_segment(client->newest, (uint32_t)segment);
+    if (nx_at_home(client)) nx_forget_segment(client->newest, (uint32_t)segment);
   }
   return NX_OK;
 }
@@ -171,6 +119,7 @@ static nx_out nx_request(nx_client *client, uint8_t *bytes, size_t room, const c
 
 static int nx_call(nx_client *client, const nx_out *out, const char *expected, nx_message *message) {
   message->fd_count = 0;
+  if (getpid() != client->owner) return NX_E_FORKED;
   int code = nx_send(client->fd, out);
   return code == NX_OK ? nx_await(client, out->id, expected, message) : code;
 }
@@ -179,7 +128,7 @@ static int nx_call(nx_client *client, const nx_out *out, const char *expected, n
 
 static int nx_hello(nx_client *client) {
   uint8_t bytes[NX_REQUEST_BYTES];
-  uint64_t version, epoch;
+  uint64_t version;
   nx_message message;
   nx_out out = nx_request(client, bytes, sizeof bytes, "hello", 2);
   nx_put_uint(&out, NX_PROTOCOL_VERSION);
@@ -187,15 +136,19 @@ static int nx_hello(nx_client *client) {
   int code = nx_call(client, &out, "welcome", &message);
   if (code != NX_OK) return code;
   nx_close_fds(&message);
-  bool whole = nx_take_uint(&message.in, &version) && nx_take_uint(&message.in, &epoch) &&
+  bool whole = nx_take_uint(&message.in, &version) && nx_take_uint(&message.in, &client->epoch) &&
                nx_take_text(&message.in, client->instance, sizeof client->instance) &&
                nx_take_text(&message.in, client->tenant, sizeof client->tenant);
   return whole ? NX_OK : NX_E_PROTOCOL;
 }
 
-static int nx_session_open(nx_client *client) {
+static void nx_session_close(nx_client *client) {
   if (client->fd >= 0) close(client->fd);
   client->fd = -1;
+}
+
+static int nx_session_open(nx_client *client) {
+  nx_session_close(client);
   int code = nx_connect(&client->where, client->timeout_ms, &client->fd);
   return code == NX_OK ? nx_hello(client) : code;
 }
@@ -217,8 +170,16 @@ static int nx_attach_session(nx_client *client) {
   }
   fresh->older = client->newest;
   client->newest = fresh;
-  nx_drop_old(client);
+  nx_drop_old(client->newest);
   return NX_OK;
+}
+
+/* A new session, and a new attachment where its daemon serves another index than the newest one's. */
+static int nx_renew(nx_client *client) {
+  int code = nx_session_open(client);
+  if (code == NX_OK && !nx_at_home(client)) code = nx_attach_session(client);
+  if (code != NX_OK) nx_session_close(client); /* so that the next call tries all of it again */
+  return code;
 }
 
 int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms) {
@@ -227,12 +188,12 @@ int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms) {
   if (client == NULL) return NX_E_SYSTEM;
   client->fd = -1;
   client->timeout_ms = timeout_ms;
+  client->owner = getpid();
   client->where.sun_family = AF_UNIX;
   client->buffer = malloc(NX_MESSAGE_BYTES);
   if (client->buffer == NULL) return nx_fail(client, NX_E_SYSTEM);
   int code = nx_find_path(address, client->where.sun_path, sizeof client->where.sun_path);
-  if (code == NX_OK) code = nx_session_open(client);
-  if (code == NX_OK) code = nx_attach_session(client);
+  if (code == NX_OK) code = nx_renew(client);
   return nx_fail(client, code);
 }
 
@@ -243,7 +204,7 @@ void nx_client_close(nx_client *client) {
     nx_attachment_close(client->newest);
     client->newest = older;
   }
-  if (client->fd >= 0) close(client->fd);
+  nx_session_close(client);
   free(client->buffer);
   free(client);
 }
@@ -253,7 +214,7 @@ static int nx_call_again(nx_client *client, nx_out *out, const char *expected, n
   int code = nx_call(client, out, expected, message);
   if (code != NX_E_SYSTEM) return code;
   nx_close_fds(message);
-  code = nx_session_open(client);
+  code = nx_renew(client);
   return code == NX_OK ? nx_call(client, out, expected, message) : code;
 }
 
@@ -272,7 +233,8 @@ int nx_client_register(nx_client *client, const void *descriptor, size_t bytes, 
   return nx_fail(client, code);
 }
 
-static int nx_map_segment(nx_client *client, uint32_t segment) {
+/* NX_E_MOVED: another daemon answers now, with an index of its own, which is attached. */
+static int nx_map_segment(nx_client *client, nx_attachment *here, uint32_t segment) {
   uint8_t bytes[NX_REQUEST_BYTES];
   nx_message message;
   nx_out out = nx_request(client, bytes, sizeof bytes, "map", 1);
@@ -280,15 +242,16 @@ static int nx_map_segment(nx_client *client, uint32_t segment) {
   nx_put_uint(&out, segment);
   int code = nx_call_again(client, &out, "done", &message);
   nx_close_fds(&message);
-  return code == NX_OK && nx_mapped_of(client->newest, segment) == NULL ? NX_E_UNMAPPED : code;
+  if (client->newest != here) return NX_E_MOVED;
+  return code == NX_OK && nx_mapped_of(here, segment) == NULL ? NX_E_UNMAPPED : code;
 }
 
 /* How many leading pages can be read here. */
-static size_t nx_readable(nx_client *client, const nx_handle *handles, size_t n, int *code) {
+static size_t nx_readable(nx_client *client, nx_attachment *here, const nx_handle *handles, size_t n, int *code) {
   for (size_t i = 0; i < n; i++) {
-    nx_mapped *mapped = nx_mapped_of(client->newest, handles[i].segment);
-    if (mapped == NULL && (*code = nx_map_segment(client, handles[i].segment)) != NX_OK) return i;
-    if (mapped == NULL) mapped = nx_mapped_of(client->newest, handles[i].segment);
+    nx_mapped *mapped = nx_mapped_of(here, handles[i].segment);
+    if (mapped == NULL && (*code = nx_map_segment(client, here, handles[i].segment)) != NX_OK) return i;
+    if (mapped == NULL) mapped = nx_mapped_of(here, handles[i].segment);
     if (nx_page(mapped->memory, mapped->bytes, &handles[i]) == NULL) {
       *code = NX_E_BOUNDS;
       return i;
@@ -297,37 +260,50 @@ static size_t nx_readable(nx_client *client, const nx_handle *handles, size_t n,
   return n;
 }
 
+/* Pins in the newest attachment what can be read there. NX_E_MOVED pins nothing: it is that one no more. */
+static size_t nx_pin_here(nx_client *client, const void *keys, size_t n, nx_handle *handles, int *code) {
+  nx_attachment *here = client->newest;
+  int64_t pinned = nx_pin(here->reader, keys, n, handles);
+  *code = pinned < 0 ? (int)pinned : NX_OK;
+  if (pinned <= 0) return 0;
+  here->held += (uint64_t)pinned; /* before anything is mapped: that may attach anew, and would let go of this one */
+  size_t readable = nx_readable(client, here, handles, (size_t)pinned, code);
+  if (*code == NX_E_MOVED) readable = 0;
+  nx_unpin(here->reader, handles + readable, (size_t)pinned - readable);
+  here->held -= (uint64_t)pinned - readable;
+  return readable;
+}
+
 int64_t nx_client_pin(nx_client *client, const void *keys, size_t n, nx_handle *handles) {
   if (client->newest == NULL) return nx_fail(client, NX_E_ARGUMENT);
-  int64_t pinned = nx_pin(client->newest->reader, keys, n, handles);
-  int code = NX_OK;
-  if (pinned == NX_E_MOVED) {
-    code = nx_session_open(client);
-    if (code == NX_OK) code = nx_attach_session(client);
-    pinned = code == NX_OK ? nx_pin(client->newest->reader, keys, n, handles) : code;
+  int code;
+  size_t readable = nx_pin_here(client, keys, n, handles, &code);
+  if (code == NX_E_MOVED) {
+    code = nx_at_home(client) ? NX_OK : nx_renew(client);
+    if (code != NX_OK) return nx_fail(client, code);
+    nx_drop_old(client->newest);
+    readable = nx_pin_here(client, keys, n, handles, &code);
   }
-  if (pinned < 0) return nx_fail(client, (int)pinned);
-  size_t readable = nx_readable(client, handles, (size_t)pinned, &code);
-  nx_unpin(client->newest->reader, handles + readable, (size_t)pinned - readable);
-  client->newest->held += readable;
   nx_fail(client, code);
-  bool away = code == NX_E_SYSTEM || code == NX_E_TIMEOUT || code == NX_E_UNMAPPED;
+  bool away = code == NX_E_SYSTEM || code == NX_E_TIMEOUT || code == NX_E_UNMAPPED || code == NX_E_MOVED;
   return code == NX_OK || away || readable > 0 ? (int64_t)readable : code;
 }
 
 int nx_client_unpin(nx_client *client, const nx_handle *handles, size_t n) {
   int code = NX_OK;
   for (size_t i = 0; i < n; i++) {
-    nx_attachment *attachment = nx_attachment_of(client, &handles[i]);
-    if (attachment == NULL || nx_unpin(attachment->reader, &handles[i], 1) != NX_OK) code = NX_E_STALE;
-    else attachment->held--;
+    nx_attachment *attachment = nx_attachment_of(client->newest, &handles[i]);
+    int ended = attachment == NULL ? NX_E_STALE : nx_unpin(attachment->reader, &handles[i], 1);
+    if (ended == NX_OK) attachment->held--;
+    else code = ended;
   }
-  nx_drop_old(client);
+  if (code != NX_E_FORKED) nx_drop_old(client->newest);
   return nx_fail(client, code);
 }
 
 const void *nx_client_page(nx_client *client, const nx_handle *handle) {
-  nx_attachment *attachment = nx_attachment_of(client, handle);
-  nx_mapped *mapped = attachment == NULL ? NULL : nx_mapped_of(attachment, handle->segment);
+  nx_attachment *attachment = nx_attachment_of(client->newest, handle);
+  if (attachment == NULL || attachment->reader->hand->pool.capacity == 0) return NULL; /* the pin is the parent's */
+  nx_mapped *mapped = nx_mapped_of(attachment, handle->segment);
   return mapped == NULL ? NULL : nx_page(mapped->memory, mapped->bytes, handle);
 }

@@ -123,6 +123,17 @@ static void nx_collect_fds(struct msghdr *header, nx_message *message) {
   }
 }
 
+static ssize_t nx_receive_some(int fd, struct msghdr *header) {
+  const size_t room = header->msg_controllen;
+  ssize_t size;
+  do {
+    header->msg_controllen = room; /* a call that failed has used it up */
+    size = recvmsg(fd, header, MSG_CMSG_CLOEXEC);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0) header->msg_controllen = room;
+  return size;
+}
+
 static int nx_receive(int fd, uint8_t *buffer, nx_message *message) {
   union {
     struct cmsghdr align;
@@ -131,11 +142,11 @@ static int nx_receive(int fd, uint8_t *buffer, nx_message *message) {
   struct iovec part = {buffer, NX_MESSAGE_BYTES};
   struct msghdr header = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  ssize_t size;
   uint64_t fields = 0;
   message->fd_count = 0;
-  do size = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
-  while (size < 0 && errno == EINTR);
+  ssize_t size = nx_receive_some(fd, &header);
+  /* A peer that hung up without having read all of ours shows as this, once, before what it had sent until then. */
+  if (size < 0 && errno == ECONNRESET) size = nx_receive_some(fd, &header);
   if (size < 0) return nx_socket_code();
   nx_collect_fds(&header, message);
   if (size == 0) errno = ECONNRESET;
@@ -150,12 +161,13 @@ static int nx_receive(int fd, uint8_t *buffer, nx_message *message) {
   return NX_E_PROTOCOL;
 }
 
+/* A peer that hung up may have said why: that is still to be read. */
 static int nx_send(int fd, const nx_out *out) {
   ssize_t sent;
   if (out->used == SIZE_MAX) return NX_E_ARGUMENT;
   do sent = send(fd, out->bytes, out->used, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
-  return sent < 0 ? nx_socket_code() : NX_OK;
+  return sent >= 0 || errno == EPIPE || errno == ECONNRESET ? NX_OK : nx_socket_code();
 }
 
 static int nx_path_of(const char *address, char *path, size_t room) {
