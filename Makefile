@@ -20,6 +20,9 @@ demo: $(VENV)/.stamp-demo  ## the main job on real input, in about a minute
 	$(BIN)/nexuskv demo $(ARGS)
 
 bench: $(VENV)/.stamp-bench  ## all figures against their floors (ARGS="core --json" chooses)
+	@command -v iperf3 >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iperf3 >/dev/null; } || \
+	    echo "iperf3 is missing: what TCP is compared with is not measured (Debian and Ubuntu: apt-get install iperf3)" >&2
 	$(BIN)/nexuskv bench $(ARGS)
 
 test: $(VENV)/.stamp-dev  ## the test suite (ARGS="-k name" chooses)

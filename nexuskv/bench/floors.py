@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -19,14 +19,40 @@ PAYLOAD = bytes(64)
 STOP_SECONDS = 10.0
 
 
+def unix_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of what an engine and a daemon talk over."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of what daemons talk over, on this host."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    for sock in (ours, theirs):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ours, theirs
+
+
 class PingPong:
-    """64 bytes to another Python process and back: SOCK_SEQPACKET, blocking, nothing encoded or decoded."""
+    """64 bytes to another Python process and as many back, or more: blocking, nothing encoded or decoded."""
+
+    def __init__(
+        self,
+        make_pair: Callable[[], tuple[socket.socket, socket.socket]] = unix_pair,
+        *,
+        answer_bytes: int = len(PAYLOAD),
+    ) -> None:
+        self._make_pair = make_pair
+        self._answer = bytearray(answer_bytes)
 
     def __enter__(self) -> Self:
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock, theirs = self._make_pair()
         with theirs:
             self._echo = subprocess.Popen(
-                [sys.executable, "-m", "nexuskv.bench.echo"], stdin=theirs.fileno(), start_new_session=True
+                [sys.executable, "-m", "nexuskv.bench.echo", str(len(self._answer))],
+                stdin=theirs.fileno(),
+                start_new_session=True,
             )
         self.once()  # returns when the interpreter at the other end is up
         return self
@@ -48,7 +74,7 @@ class PingPong:
     def once(self) -> None:
         """One round trip."""
         self._sock.send(PAYLOAD)
-        self._sock.recv(64)
+        self._sock.recv_into(self._answer, 0, socket.MSG_WAITALL)
 
 
 def copy_seconds(targets: Sequence[Page], sources: Sequence[Page]) -> float:

@@ -1,5 +1,5 @@
 """The suites that `nexuskv bench` knows, one row each."""
 
-from nexuskv.bench import core, index
+from nexuskv.bench import core, index, tcp
 
-SUITES = {suite.name: suite for suite in (core.SUITE, index.SUITE)}
+SUITES = {suite.name: suite for suite in (core.SUITE, index.SUITE, tcp.SUITE)}

@@ -15,10 +15,10 @@ import msgspec
 
 import nexuskv.bench.command
 import nexuskv.demo.command
-from nexuskv.cli import descriptors, evict, options, peers, schema, status
+from nexuskv.cli import certs, descriptors, evict, options, peers, schema, status
 from nexuskv.errors import NexusError
 
-COMMANDS = (status, peers, evict, descriptors, schema, nexuskv.demo.command, nexuskv.bench.command)
+COMMANDS = (status, peers, evict, descriptors, schema, certs, nexuskv.demo.command, nexuskv.bench.command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

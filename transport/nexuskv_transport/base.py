@@ -90,7 +90,7 @@ class Outcome(enum.StrEnum):
     BROKEN = "broken"  # the peer answered what no peer of this kind answers
 
 
-class Done(NamedTuple):
+class Done(msgspec.Struct, frozen=True):
     """The end of a pull. Each pull that was taken gets exactly one."""
 
     id: int

@@ -4,7 +4,7 @@ Owns the order of addresses. Knows nothing of pulls: a claim is an address and a
 """
 
 import ctypes
-from bisect import bisect_left, insort
+from bisect import bisect_left
 
 from nexuskv.errors import LocalError
 
@@ -29,17 +29,17 @@ class Extents:
         self._starts: list[int] = []
         self._ends: dict[int, int] = {}
 
-    def free(self, start: int, nbytes: int) -> bool:
-        """Whether no byte of a stretch is claimed."""
-        at = bisect_left(self._starts, start)
-        if at < len(self._starts) and self._starts[at] < start + nbytes:
+    def claim(self, start: int, nbytes: int) -> bool:
+        """Claims a stretch; False if a byte of it is claimed already."""
+        starts, end = self._starts, start + nbytes
+        at = bisect_left(starts, start)
+        if at < len(starts) and starts[at] < end:
             return False
-        return not at or self._ends[self._starts[at - 1]] <= start
-
-    def claim(self, start: int, nbytes: int) -> None:
-        """Claims a stretch that is free."""
-        insort(self._starts, start)
-        self._ends[start] = start + nbytes
+        if at and self._ends[starts[at - 1]] > start:
+            return False
+        starts.insert(at, start)
+        self._ends[start] = end
+        return True
 
     def release(self, start: int) -> None:
         """Gives back the stretch that begins there."""

@@ -4,7 +4,6 @@ Owns that each pull ends exactly once, that outstanding pulls share no byte, and
 Knows nothing of how bytes move: a transport takes pulls in, and says how each ended.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -18,8 +17,8 @@ from nexuskv_transport.regions import Stretch
 class Ledger:
     """Safe to use from several threads.
 
-    A pull is *running* until `finish`, then *ended* until `completed` hands it out. Until then its id and its extent are
-    not free, and it counts against the limits.
+    A pull is *running* until `finish`, then *ended* until `completed` hands it out. Until then its id and its extent
+    are not free, and it counts against the limits.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -74,8 +73,10 @@ class Ledger:
     def completed(self) -> list[Done]:
         """What has ended since the last call, and is free from now on."""
         if not self.closed:
-            with contextlib.suppress(BlockingIOError):
+            try:  # noqa: SIM105  # a context manager would cost as much as the rest of this
                 os.eventfd_read(self.ready)
+            except BlockingIOError:
+                pass
             # In this order: who ends a pull before this line need not tell, for it is found below; who ends one later
             # makes `ready` readable again.
             self._told = False
@@ -83,7 +84,7 @@ class Ledger:
             ended, self._ended = self._ended, {}
             for _, start, nbytes in ended.values():
                 self._free(start, nbytes)
-        return [Done(id_, outcome) for id_, (outcome, _, _) in ended.items()]
+        return [Done(id_, entry[0]) for id_, entry in ended.items()]
 
     def running(self) -> list[int]:
         """The ids of what has not ended."""
@@ -111,20 +112,19 @@ class Ledger:
         """False if that is too much now. Raises LocalError for what can be seen to be wrong from here."""
         id_, region, offset, into = pull
         start, nbytes = address_of(into), into.nbytes
+        count = len(self._running) + len(self._ended)
+        if count and (count >= self._limits.pulls or self._nbytes + nbytes > self._limits.nbytes):
+            return False  # one that is larger than all limits is taken when it is alone
         if not 0 <= offset <= region.nbytes - nbytes:
             raise LocalError(
                 f"pull {id_}: {nbytes} bytes at {offset} lie outside a region of {region.nbytes} bytes"
             )
         if id_ in self._running or id_ in self._ended:
             raise LocalError(f"pull {id_} is outstanding: wait until it is done, or choose another id")
-        if not self._extents.free(start, nbytes):
+        if not self._extents.claim(start, nbytes):
             raise LocalError(
                 f"pull {id_} overlaps the extent of an outstanding pull: wait until that is done"
             )
-        count = len(self._running) + len(self._ended)
-        if count and (count >= self._limits.pulls or self._nbytes + nbytes > self._limits.nbytes):
-            return False  # one that is larger than all limits is taken when it is alone
-        self._extents.claim(start, nbytes)
         self._running[id_] = start, nbytes, deadline
         self._nbytes += nbytes
         return True

@@ -84,7 +84,7 @@ class Regions:
             self.withdraw(number)
 
     def lend(self, reader: Reader, wanted: Sequence[Stretch], tenants: Collection[str]) -> "Loan":
-        """The stretches themselves; a reader has one loan at a time. Raises Refusal for the first that is not served."""
+        """The stretches themselves; a reader has one loan at a time. Raises Refusal for the first that is not."""
         with self._lock:
             found = [self._judged(place, each, tenants) for place, each in enumerate(wanted)]
             held = set(found)

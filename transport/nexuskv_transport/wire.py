@@ -19,6 +19,7 @@ serve. Pages have no checksum here: they are checked where they are committed.
 
 import struct
 from collections.abc import Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from nexuskv_transport.regions import Stretch
@@ -44,11 +45,12 @@ class Violation(Exception):
 
 
 class Request(NamedTuple):
-    """What a client asks. A ping wants nothing."""
+    """What a client asks: `nbytes` in all. A ping wants nothing."""
 
     kind: int
     number: int
     wanted: list[Stretch]
+    nbytes: int
 
 
 class Answer(NamedTuple):
@@ -75,8 +77,7 @@ def decode_hello(data: bytes | bytearray) -> tuple[int, int]:
 
 def encode_pull(number: int, wanted: Sequence[Stretch]) -> bytes:
     """At least one and at most MAX_COUNT stretches."""
-    items = b"".join([_stretch.pack(*each) for each in wanted])
-    return _request.pack(PULL, 0, len(wanted), number) + items
+    return _request.pack(PULL, 0, len(wanted), number) + b"".join(starmap(_stretch.pack, wanted))
 
 
 def encode_ping(number: int) -> bytes:
@@ -119,7 +120,8 @@ class Requests:
             end = start + count * _stretch.size
             if end > len(data):
                 break
-            requests.append(Request(kind, number, list(_stretch.iter_unpack(data[start:end]))))
+            wanted = list(_stretch.iter_unpack(data[start:end]))
+            requests.append(Request(kind, number, wanted, sum([nbytes for _, _, nbytes, _ in wanted])))
             at = end
         self._begun = bytes(data[at:])
         return requests

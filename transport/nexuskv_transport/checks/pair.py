@@ -27,6 +27,8 @@ class FarEnd(Protocol):
 
     @property
     def card(self) -> FarCard: ...
+    @property
+    def pid(self) -> int: ...
     def withdraw(self, number: int) -> None: ...
     def stall(self) -> None: ...
     def kill(self) -> None: ...
@@ -60,6 +62,11 @@ class Pair:
         """One of the far end's."""
         return self._far.card.regions[number]
 
+    @property
+    def far_pid(self) -> int:
+        """The process that the far end lives in."""
+        return self._far.pid
+
     def withdraw(self, number: int) -> None:
         """The far end takes a region back."""
         self._far.withdraw(number)
@@ -91,6 +98,10 @@ class _OtherProcess:
         self._output = cast("IO[bytes]", self._process.stdout)
         self.card = msgspec.json.decode(self._tell(msgspec.json.encode(orders)), type=FarCard)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def withdraw(self, number: int) -> None:
         self._tell(str(number).encode())
 
@@ -116,6 +127,7 @@ class _SameProcess:
     def __init__(self, far: Far) -> None:
         self._far = far
         self.card = far.card
+        self.pid = os.getpid()
 
     def withdraw(self, number: int) -> None:
         self._far.withdraw(number)

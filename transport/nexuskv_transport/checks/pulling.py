@@ -60,7 +60,7 @@ def wait(connection: Connection, until: float) -> list[Done]:
 def once_each(ends: Sequence[Done]) -> dict[int, Outcome]:
     """The outcome of each pull. Fails if one ended twice."""
     assert len({done.id for done in ends}) == len(ends), f"a pull ended twice: {ends}"
-    return dict(ends)
+    return {done.id: done.outcome for done in ends}
 
 
 def all_ok(outcomes: dict[int, Outcome]) -> bool:

@@ -4,7 +4,8 @@ Owns how pulls are spread over streams, and that the end of one stream is the en
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
 from nexuskv_transport.base import Connection, Done, Limits, Outcome, Pull
 from nexuskv_transport.ledger import Ledger, stretches
@@ -29,7 +30,7 @@ class TcpConnection(Connection):
         self._watch = watch
         self._lock = threading.Lock()
         self._late: frozenset[int] = frozenset()
-        self._strands = [Strand(dial, self) for _ in range(STREAMS)]
+        self._strands = [Strand(dial, self.ledger, self) for _ in range(STREAMS)]
         for strand in self._strands:
             strand.start()
         watch.add(self)
@@ -41,9 +42,9 @@ class TcpConnection(Connection):
     def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
         wanted = stretches(pulls)
         taken = self.ledger.take(pulls, deadline)
-        for start, end in _requests(wanted[:taken]):
+        for start, end, nbytes in _requests(wanted[:taken]):
             strand = min(self._strands, key=_load)
-            if not strand.ask(pulls[start:end], wanted[start:end]):
+            if not strand.ask(pulls[start:end], wanted[start:end], nbytes):
                 self.ledger.finish([pull.id for pull in pulls[start:end]], Outcome.CLOSED)
         self._watch.look_by(deadline)
         return taken
@@ -70,10 +71,6 @@ class TcpConnection(Connection):
             return NEVER
         return min(self.ledger.next_deadline(), *[strand.check(now) for strand in self._strands])
 
-    def arrived(self, ids: Sequence[int]) -> None:
-        """Tells the owner; called by a strand."""
-        self.ledger.finish(ids, Outcome.OK)
-
     def over(self, strand: Strand, sentence: str) -> None:
         """Ends the others too; called by a strand that nothing comes from any more."""
         self._end(f"{self._name}: {sentence}")
@@ -94,17 +91,19 @@ class TcpConnection(Connection):
         self.ledger.finish(ids, Outcome.CLOSED)
 
 
-def _load(strand: Strand) -> int:
-    return strand.load
+_load = attrgetter("load")
 
 
-def _requests(wanted: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
-    """From where to where pulls are asked for in one request."""
+def _requests(wanted: Sequence[Stretch]) -> list[tuple[int, int, int]]:
+    """From where to where pulls are asked for in one request, and the bytes of it."""
+    found: list[tuple[int, int, int]] = []
     start = nbytes = 0
     for at, (_, _, each, _) in enumerate(wanted):
         if at > start and (nbytes + each > REQUEST_BYTES or at - start == MAX_COUNT):
-            yield start, at
-            start, nbytes = at, 0
+            found.append((start, at, nbytes))
+            start = at
+            nbytes = 0
         nbytes += each
     if wanted:
-        yield start, len(wanted)
+        found.append((start, len(wanted), nbytes))
+    return found

@@ -20,10 +20,8 @@ from nexuskv_transport.tcp.stream import Cutter, Hangup, PlainStream, Stream, Tl
 from nexuskv_transport.watch import Watch
 
 HANDSHAKE_SECONDS = 10.0
-IDLE_SECONDS = 60.0
-"""Silence after which a client that should have pinged several times is taken for dead."""
-SEND_SECONDS = 60.0
-"""How long one answer may take: its client may be slow, but must not hold a region for ever."""
+STEP_SECONDS = 60.0
+"""A client that asks nothing for so long, not even by a ping, is dead; one that reads no answer may hold no region."""
 FAREWELL_SECONDS = 2.0
 RECEIVE_BYTES = 64 << 10
 
@@ -98,7 +96,6 @@ class TcpServerEnd(ServerEnd):
             self._converse(held)
         finally:
             self._expect("its hanging up", FAREWELL_SECONDS)
-            self._house.watch.look_by(self._due)
             say_goodbye(held)
             self._cutter.release()
             held.close()
@@ -108,10 +105,11 @@ class TcpServerEnd(ServerEnd):
         tenants = self._greet(stream, identity)
         requests, buffer = wire.Requests(), bytearray(RECEIVE_BYTES)
         view = memoryview(buffer)
+        self._expect("a request, or the reading of an answer,", STEP_SECONDS)
         while True:
-            self._expect("a request or a ping", IDLE_SECONDS)
             nbytes = stream.receive(buffer)
             for request in requests.feed(view[:nbytes]):
+                self._due = time.monotonic() + STEP_SECONDS
                 self._answer(stream, request, tenants)
 
     def _secured(self, sock: socket.socket) -> tuple[Stream, Identity]:
@@ -124,11 +122,11 @@ class TcpServerEnd(ServerEnd):
 
     def _greet(self, stream: Stream, identity: Identity) -> Collection[str]:
         hello = bytearray(wire.HELLO_BYTES)
-        stream.fill([hello])
+        stream.fill([hello], len(hello))
         version, _ = wire.decode_hello(hello)
         tenants = self._house.admit(identity)
         verdict = _verdict(version, tenants)
-        stream.send([wire.encode_hello(verdict)])
+        stream.send([wire.encode_hello(verdict)], wire.HELLO_BYTES)
         if verdict == wire.OTHER_VERSION:
             raise wire.Violation(
                 f"it speaks version {version} of the page protocol, and this host {wire.VERSION}"
@@ -140,21 +138,23 @@ class TcpServerEnd(ServerEnd):
         return tenants
 
     def _answer(self, stream: Stream, request: wire.Request, tenants: Collection[str]) -> None:
-        if request.kind == wire.PING:
-            stream.send([wire.encode_answer(wire.PONG, request.number)])
+        kind, number, wanted, nbytes = request
+        if kind == wire.PING:
+            stream.send([wire.encode_answer(wire.PONG, number)], wire.ANSWER_BYTES)
             return
-        self._expect("the reading of an answer", SEND_SECONDS)
-        nbytes = sum([nbytes for _, _, nbytes, _ in request.wanted])
         try:
-            with self._house.regions.lend(self, request.wanted, tenants) as pages:
-                stream.send([wire.encode_answer(wire.PAGES, request.number, nbytes), *pages])
+            with self._house.regions.lend(self, wanted, tenants) as pages:
+                stream.send(
+                    [wire.encode_answer(wire.PAGES, number, nbytes), *pages], wire.ANSWER_BYTES + nbytes
+                )
         except Refusal as refusal:
-            stream.send([wire.encode_answer(wire.REFUSED, request.number, place=refusal.place)])
+            stream.send([wire.encode_answer(wire.REFUSED, number, place=refusal.place)], wire.ANSWER_BYTES)
             raise
         self.sent += nbytes
 
     def _expect(self, what: str, seconds: float) -> None:
         self._waiting_for, self._due = what, time.monotonic() + seconds
+        self._house.watch.look_by(self._due)
 
     def _end(self, level: int, sentence: str) -> None:
         self.ended = sentence

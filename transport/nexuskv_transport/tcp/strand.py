@@ -13,12 +13,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+import msgspec
+
 from nexuskv_transport import tls, wire
 from nexuskv_transport.base import Outcome, Pull, Security
+from nexuskv_transport.ledger import Ledger
 from nexuskv_transport.regions import Stretch
 from nexuskv_transport.tcp.address import Endpoint
 from nexuskv_transport.tcp.sockets import CONNECT_SECONDS, check_allowed, prepare
 from nexuskv_transport.tcp.stream import Cutter, Hangup, PlainStream, Stream, TlsStream
+from nexuskv_transport.watch import NEVER
 
 PING_SECONDS = 15.0
 """Silence after which the peer is asked whether it lives."""
@@ -38,9 +42,6 @@ class Dial(NamedTuple):
 class Owner(Protocol):
     """The connection that a strand belongs to. Called from the strand's thread."""
 
-    def arrived(self, ids: Sequence[int]) -> None:
-        """Pulls are done."""
-
     def over(self, strand: "Strand", sentence: str) -> None:
         """The strand's socket is closed, and its thread writes nowhere any more."""
 
@@ -48,26 +49,28 @@ class Owner(Protocol):
 class Fault(NamedTuple):
     """The pulls that made a strand end, and how they ended; all others are merely cut off."""
 
-    ids: list[int]
+    ids: Sequence[int]
     outcome: Outcome
 
 
-class _Asked(NamedTuple):
-    """A request under way; a ping has no pulls."""
+class _Asked(msgspec.Struct):
+    """A request under way; a ping has no pulls. `header` is how the answer has to begin."""
 
     number: int
-    ids: list[int]
-    extents: list[memoryview]
+    ids: Sequence[int]
+    extents: Sequence[memoryview]
     nbytes: int
+    header: bytes
 
 
 class Strand:
     """Connects in its thread, once started; what is asked before then is sent when the peer has greeted."""
 
-    def __init__(self, dial: Dial, owner: Owner) -> None:
+    def __init__(self, dial: Dial, ledger: Ledger, owner: Owner) -> None:
         self.load = 0  # bytes asked for and not here
-        self.fault = Fault([], Outcome.CLOSED)
+        self.fault = Fault((), Outcome.CLOSED)
         self._dial = dial
+        self._ledger = ledger
         self._owner = owner
         self._cutter = Cutter()
         self._lock = threading.Lock()  # of all below
@@ -84,16 +87,18 @@ class Strand:
         """Begins to connect."""
         self._thread.start()
 
-    def ask(self, pulls: Sequence[Pull], wanted: Sequence[Stretch]) -> bool:
+    def ask(self, pulls: Sequence[Pull], wanted: Sequence[Stretch], nbytes: int) -> bool:
         """Sends a request for at most MAX_COUNT pulls. Never waits. False if the strand is over, and took nothing."""
-        nbytes = sum([nbytes for _, _, nbytes, _ in wanted])
-        ids, extents = [pull.id for pull in pulls], [pull.into for pull in pulls]
+        ids, _, _, extents = zip(*pulls, strict=True)
         with self._lock:
             if self._over:
                 return False
             self.load += nbytes
-            number = self._next_number()
-            self._post(_Asked(number, ids, extents, nbytes), wire.encode_pull(number, wanted))
+            self._number = number = (self._number + 1) % 2**32
+            header = wire.encode_answer(wire.PAGES, number, nbytes)
+            self._asked.append(_Asked(number, ids, extents, nbytes, header))
+            self._unsent += wire.encode_pull(number, wanted)
+            self._flush()
             return True
 
     def cut(self, sentence: str) -> list[int]:
@@ -123,23 +128,16 @@ class Strand:
             if self._answer_by is not None:
                 if now >= self._answer_by:
                     self._cutter.cut("it does not answer")
-                return self._answer_by
-            if self._asked:  # the pulls' own deadlines watch over the peer
-                return now + PING_SECONDS
-            if now >= self._heard + PING_SECONDS:
+            # While something is asked, the pulls' own deadlines watch over the peer.
+            elif not self._asked and now >= self._heard + PING_SECONDS:
                 self._answer_by = now + PONG_SECONDS
-                number = self._next_number()
-                self._post(_Asked(number, [], [], 0), wire.encode_ping(number))
-                return self._answer_by
-            return self._heard + PING_SECONDS
+                self._ping()
+            return min(self._answer_by or NEVER, now + PING_SECONDS)
 
-    def _next_number(self) -> int:
-        self._number = (self._number + 1) % 2**32
-        return self._number
-
-    def _post(self, asked: _Asked, frame: bytes) -> None:
-        self._asked.append(asked)
-        self._unsent += frame
+    def _ping(self) -> None:
+        self._number = number = (self._number + 1) % 2**32
+        self._asked.append(_Asked(number, (), (), 0, wire.encode_answer(wire.PONG, number)))
+        self._unsent += wire.encode_ping(number)
         self._flush()
 
     def _flush(self) -> None:
@@ -221,36 +219,25 @@ class Strand:
     def _receive(self, stream: Stream) -> None:
         """One answer. If its request is under way already, header and pages come in one system call."""
         header, asked = bytearray(wire.ANSWER_BYTES), self._first()
-        try:
-            stream.fill([header, *(asked.extents if asked else ())])
-        except Hangup:
-            if header[0] == wire.REFUSED:
-                self._check(header, asked)
-            raise
-        awaited, asked = asked is not None, self._check(header, asked or self._first())
-        if not awaited:
-            stream.fill(asked.extents)
+        if asked is None:
+            stream.fill([header], len(header))
+            asked = self._first()
+            if asked is None or header != asked.header:
+                raise self._judged(header, asked)
+            stream.fill(asked.extents, asked.nbytes)
+        else:
+            try:
+                stream.fill([header, *asked.extents], len(header) + asked.nbytes)
+            except Hangup as hangup:
+                raise (self._judged(header, asked) if header[0] == wire.REFUSED else hangup) from None
+            if header != asked.header:
+                raise self._judged(header, asked)
         self._deliver(asked)
 
     def _first(self) -> _Asked | None:
         return (
             self._asked[0] if self._asked else None
         )  # no lock: nobody else takes one out while the thread lives
-
-    def _check(self, header: bytearray, asked: _Asked | None) -> _Asked:
-        """The request that the answer belongs to. Raises Violation, and remembers whose fault it is."""
-        answer = wire.decode_answer(header)
-        if asked is None or answer.number != asked.number:
-            raise wire.Violation("it answered what nobody had asked")
-        if answer.kind == wire.REFUSED and answer.place < len(asked.ids):
-            self.fault = Fault([asked.ids[answer.place]], Outcome.REFUSED)
-            raise wire.Violation(
-                "it does not serve a page that was asked for: its region was withdrawn, or is not for this host"
-            )
-        if answer.kind != (wire.PAGES if asked.ids else wire.PONG) or answer.nbytes != asked.nbytes:
-            self.fault = Fault(asked.ids, Outcome.BROKEN)
-            raise wire.Violation(f"it sent {answer.nbytes} bytes where {asked.nbytes} were asked for")
-        return asked
 
     def _deliver(self, asked: _Asked) -> None:
         with self._lock:
@@ -259,14 +246,27 @@ class Strand:
             self._heard, self._answer_by = time.monotonic(), None
             self._flush()
         if asked.ids:
-            self._owner.arrived(asked.ids)
+            self._ledger.finish(asked.ids, Outcome.OK)
+
+    def _judged(self, header: bytearray, asked: _Asked | None) -> wire.Violation:
+        """What is wrong with an answer; remembers whose fault it is."""
+        answer = wire.decode_answer(header)
+        if asked is None or answer.number != asked.number:
+            return wire.Violation("it answered what nobody had asked")
+        if answer.kind == wire.REFUSED and answer.place < len(asked.ids):
+            self.fault = Fault([asked.ids[answer.place]], Outcome.REFUSED)
+            return wire.Violation(
+                "it does not serve a page that was asked for: its region was withdrawn, or is not for this host"
+            )
+        self.fault = Fault(asked.ids, Outcome.BROKEN)
+        return wire.Violation(f"it sent {answer.nbytes} bytes where {asked.nbytes} were asked for")
 
 
 def _greet(stream: Stream) -> None:
     """Raises Violation where the peer does not want us."""
-    stream.send([wire.encode_hello()])
+    stream.send([wire.encode_hello()], wire.HELLO_BYTES)
     hello = bytearray(wire.HELLO_BYTES)
-    stream.fill([hello])
+    stream.fill([hello], len(hello))
     version, verdict = wire.decode_hello(hello)
     if verdict == wire.NOT_ADMITTED:
         raise wire.Violation(

@@ -28,8 +28,8 @@ class Stream(ABC):
         self._sock = sock
 
     @abstractmethod
-    def send(self, buffers: Buffers) -> None:
-        """Sends all of them, straight from where they are; waits. Raises Hangup."""
+    def send(self, buffers: Buffers, nbytes: int) -> None:
+        """Sends all of them, `nbytes`, straight from where they are; waits. Raises Hangup."""
 
     @abstractmethod
     def post(self, data: bytearray) -> int:
@@ -40,21 +40,21 @@ class Stream(ABC):
         """Whatever comes next, at least a byte; waits. Raises Hangup."""
 
     @abstractmethod
-    def fill(self, buffers: Sequence[memoryview | bytearray]) -> None:
-        """Receives into them until they are full; waits. Raises Hangup."""
+    def fill(self, buffers: Sequence[memoryview | bytearray], nbytes: int) -> None:
+        """Receives into them, `nbytes` in all, until they are full; waits. Raises Hangup."""
 
 
 class PlainStream(Stream):
     """One system call moves a whole batch of pages, and no Python runs meanwhile."""
 
-    def send(self, buffers: Buffers) -> None:
-        left = buffers
-        while left:
-            try:
-                sent = self._sock.sendmsg(left, (), socket.MSG_NOSIGNAL)
-            except OSError as error:
-                raise Hangup(_said(error)) from error
-            left = beyond(left, sent)
+    def send(self, buffers: Buffers, nbytes: int) -> None:
+        try:
+            sent = self._sock.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
+            while sent < nbytes:  # a signal came, or more than the kernel sends at once
+                buffers, nbytes = beyond(buffers, sent), nbytes - sent
+                sent = self._sock.sendmsg(buffers, (), socket.MSG_NOSIGNAL)
+        except OSError as error:
+            raise Hangup(_said(error)) from error
 
     def post(self, data: bytearray) -> int:
         try:
@@ -70,14 +70,16 @@ class PlainStream(Stream):
         except OSError as error:
             raise Hangup(_said(error)) from error
 
-    def fill(self, buffers: Sequence[memoryview | bytearray]) -> None:
+    def fill(self, buffers: Sequence[memoryview | bytearray], nbytes: int) -> None:
         left: Buffers = buffers
-        while left:
+        while nbytes:
             try:
-                received = self._sock.recvmsg_into(left, 0, socket.MSG_WAITALL)[0] or _hung_up()
+                received = self._sock.recvmsg_into(left, 0, socket.MSG_WAITALL)[0]
             except OSError as error:
                 raise Hangup(_said(error)) from error
-            left = beyond(left, received)
+            if received == nbytes:
+                return
+            left, nbytes = beyond(left, received or _hung_up()), nbytes - received
 
 
 class TlsStream(Stream):
@@ -89,7 +91,7 @@ class TlsStream(Stream):
         self._tls = sock
         self._lock = threading.Lock()
 
-    def send(self, buffers: Buffers) -> None:
+    def send(self, buffers: Buffers, nbytes: int) -> None:
         for buffer in buffers:
             left = memoryview(buffer).cast("B")
             while left:
@@ -104,7 +106,7 @@ class TlsStream(Stream):
     def receive(self, buffer: bytearray) -> int:
         return self._read(memoryview(buffer))
 
-    def fill(self, buffers: Sequence[memoryview | bytearray]) -> None:
+    def fill(self, buffers: Sequence[memoryview | bytearray], nbytes: int) -> None:
         for buffer in buffers:
             left = memoryview(buffer).cast("B")
             while left:

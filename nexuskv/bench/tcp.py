@@ -1,0 +1,38 @@
+"""The suite `tcp`: pages pulled from another process over TCP, on this host.
+
+Owns what is promised: names, bounds, and what each figure means. How each is measured is in `pulls`.
+"""
+
+from nexuskv.bench.figures import Definition, Readings
+from nexuskv.bench.suite import Effort, Suite, Tell
+
+IPERF = "against one stream of iperf3 -l 1M over loopback"
+
+DEFINITIONS = (
+    Definition("tcp_1mib", "GB/s", ">=", 0.75, f"pull 1 MiB pages by 16, 4 calls outstanding, {IPERF}"),
+    Definition("tcp_64k", "GB/s", ">=", 0.6, f"pull 64 KiB pages by 64, 4 calls outstanding, {IPERF}"),
+    Definition(
+        "tcp_page_latency",
+        "us",
+        "<=",
+        4,
+        "pull one 64 KiB page; median, against a ping-pong of 64 bytes of two Python processes over TCP",
+    ),
+    Definition(
+        "tcp_page_latency_whole",
+        "us",
+        "<=",
+        None,
+        "the same, against a ping-pong in which 64 KiB come back, received in one call",
+    ),
+)
+
+
+def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
+    """Measures all of it against one serving process."""
+    from nexuskv.bench import pulls  # noqa: PLC0415  # nothing else of nexuskv needs a transport
+
+    pulls.measure(effort, readings, tell)
+
+
+SUITE = Suite("tcp", "pages pulled from another process over TCP on loopback", DEFINITIONS, measure)
