@@ -15,11 +15,12 @@ import msgspec
 
 import nexuskv.bench.command
 import nexuskv.demo.command
-from nexuskv.cli import certs, descriptors, evict, explain, options, schema, status
+from nexuskv.cli import certs, descriptors, evict, explain, options, peers, schema, status
 from nexuskv.errors import NexusError
 
 COMMANDS = (
     status,
+    peers,
     evict,
     descriptors,
     schema,

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from nexuskv.contract import PRESETS, mha, to_json
+from tests.support import hosts
 from tests.support.daemon import Daemon, running
 
 PAGE16 = mha(
@@ -205,3 +206,19 @@ def test_evict_of_an_unknown_descriptor_names_those_there_are(daemon: Daemon) ->
     assert ended.returncode == 1
     assert "'absent'" in ended.stderr
     assert "tiny-page16" in ended.stderr
+
+
+def test_peers_tells_of_other_hosts() -> None:
+    with hosts.pair() as (first, second):
+        found = answer("peers", "--json", "--socket", second.daemon.address)
+        assert found["directory"] == "none"
+        (peer,) = found["peers"]
+        assert (peer["address"], peer["state"]) == (first.address, "connected")
+        table = nexuskv_command("peers", "--socket", second.daemon.address)
+        assert table.returncode == 0
+        assert "connected" in table.stdout
+
+
+def test_peers_of_a_daemon_that_has_none(daemon: Daemon) -> None:
+    assert answer("peers", "--json", "--socket", daemon.address) == {"directory": "none", "peers": []}
+    assert "no peers" in nexuskv_command("peers", "--socket", daemon.address).stdout

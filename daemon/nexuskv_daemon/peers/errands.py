@@ -26,6 +26,8 @@ from nexuskv_daemon.peers.peer import Peer
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
+MOST_SHOWN = 400
+"""Peers that a reply describes: it must fit a message."""
 SPARE_SECONDS = 0.2
 """More than the peer is given, for its answer's way back."""
 
@@ -70,7 +72,7 @@ class Errands:
     async def _reply(self, effect: Abroad) -> m.Message:
         request = effect.request
         if isinstance(request, m.GetPeers):
-            stats = [peer.stats() for peer in self._neighbours.peers.values()]
+            stats = [peer.stats() for peer in self._neighbours.by_use()[:MOST_SHOWN]]
             return m.Peers(
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )

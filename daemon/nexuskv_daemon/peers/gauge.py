@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 WEIGHT = 0.25
 """Of the newest measurement."""
+TELLING_BYTES = 1 << 20
 STALE_SECONDS = 60.0
 """What is older tells nothing any more: the next pull is made whatever it costs, and measures anew."""
 
@@ -24,9 +25,11 @@ class Gauge:
         self.latency = _blend(self.latency, seconds)
 
     def pulled(self, nbytes: int, seconds: float, now: float) -> None:
-        """A batch came."""
+        """A batch came. A small one is all latency: it tells of bandwidth only while nothing better is known."""
+        if nbytes < TELLING_BYTES and self.bandwidth:
+            return
         self._measured = now
-        moving = max(seconds - self.latency, seconds / 10, 1e-9)
+        moving = max(seconds - self.latency, seconds / 4, 1e-9)
         self.bandwidth = _blend(self.bandwidth, nbytes / moving)
 
     def estimate(self, nbytes: int, now: float) -> float | None:

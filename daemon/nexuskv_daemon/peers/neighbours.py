@@ -62,6 +62,10 @@ class Neighbours:
         there = [peer for peer in self.peers.values() if peer.connected is not None]
         return next((peer for peer in there if name in (peer.address, peer.instance)), None)
 
+    def by_use(self) -> list[Peer]:
+        """All of them, connected ones first."""
+        return sorted(self.peers.values(), key=lambda peer: peer.connected is None)
+
     async def reach(self, address: str, seconds: float) -> Peer | None:
         """The peer at an address once it is connected, dialled if need be; None when that takes too long."""
         if address not in self.peers and len(self.peers) >= MOST_PEERS:

@@ -24,6 +24,8 @@ from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.serving import Guest
 from nexuskv_transport.base import Region, Transport
 
+MOST_TROUBLE = 200
+"""Characters of it that are shown."""
 FAIR_SECONDS = 0.5
 """Whoever had less time than this is not to blame."""
 
@@ -162,7 +164,7 @@ class Peer:
             latency=gauge.latency, bandwidth=gauge.bandwidth,
             pages_in=count.pages_in, bytes_in=count.bytes_in,
             pages_out=count.pages_out + sum(each.guest.pages for each in self._links),
-            bad_pages=count.bad_pages, failures=count.failures, trouble=self.trouble,
+            bad_pages=count.bad_pages, failures=count.failures, trouble=self.trouble[:MOST_TROUBLE],
         )  # fmt: skip
 
     def _state(self) -> str:
