@@ -43,7 +43,7 @@ class Impostor:
         self.address = f"tcp://127.0.0.1:{self.port}"
         self._answers: dict[type[Any], Answer] = {**HONEST, **(answers or {})}
         self.memory = memoryview(
-            bytearray(b"".join(content(key, descriptor.page_bytes) for key in keys) or b"0")
+            bytearray(b"".join(content(key, descriptor.page_bytes).tobytes() for key in keys) or b"0")
         )
 
     def __enter__(self) -> Self:
@@ -94,8 +94,9 @@ class Impostor:
 
     def _accept_data(self) -> None:
         while True:
-            ready, _, _ = select.select([self._data, self._stopping], [], [])
-            if self._stopping in ready:
+            stopping = self._stopping.fileno()
+            ready, _, _ = select.select([self._data.fileno(), stopping], [], [])
+            if stopping in ready:
                 return
             self._data.accept()
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def cluster() -> Iterator[list[RedisServer]]:
         create = [COMMAND_LINE, "--cluster", "create", *addresses, "--cluster-yes"]
         subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
         for node in nodes:
-            until(lambda node=node: _is_up(node), "the cluster is up")
+            until(partial(_is_up, node), "the cluster is up")
         yield nodes
 
 
