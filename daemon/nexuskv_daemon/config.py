@@ -4,6 +4,7 @@ Owns the options and their defaults: with none at all, an ordinary user gets a d
 """
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Callable
@@ -25,6 +26,8 @@ FEWEST_ENTRIES, MOST_ENTRIES = 16_384, 4 << 20
 FEWEST_SEGMENTS = 256
 
 
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,63}", re.ASCII)
+"""No colon, so that no name is that of another user."""
 T = TypeVar("T")
 
 
@@ -62,7 +65,12 @@ class Config:
     fresh: bool
     stop_keeping: bool
     log_level: str
+    tenants: dict[int, str]
     outside: PeerOptions
+
+    def tenant(self, uid: int) -> str:
+        """Whose pages a user's processes see."""
+        return self.tenants.get(uid, f"uid:{uid}")
 
     def sizes(self, budget: int) -> Sizes:
         """Bounds of a tenant's shared index for a budget."""
@@ -98,6 +106,7 @@ def parse(arguments: list[str] | None = None) -> Config:
         fresh=chosen.fresh,
         stop_keeping=chosen.stop_keeping,
         log_level=chosen.log_level.upper(),
+        tenants=dict(chosen.tenant),
         outside=_peer_options(parser, chosen),
     )
 
@@ -152,6 +161,14 @@ def _parser() -> argparse.ArgumentParser:
         "--config",
         type=Path,
         help="TOML file of options, named as here without the dashes; a list repeats one",
+    )
+    add(
+        "--tenant",
+        type=_tenant,
+        action="append",
+        default=[],
+        metavar="UID=NAME",
+        help="name of a user's tenant, the same on all hosts that share its pages (uid:UID); may be repeated",
     )
     _add_peer_options(parser)
     add("--version", action="version", version=f"nexuskvd {version('nexuskv')}")
@@ -240,6 +257,15 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 2**31:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {2**31}")
     return int(text)
+
+
+def _tenant(text: str) -> tuple[int, str]:
+    uid, _, name = text.partition("=")
+    if not uid.isdecimal() or not _TENANT.fullmatch(name):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write UID=NAME, a name of 1 to 63 of [A-Za-z0-9._-]; others are named uid:UID"
+        )
+    return int(uid), name
 
 
 def _mode(text: str) -> int:

@@ -22,7 +22,7 @@ from nexuskv.quantity import format_size
 from nexuskv_daemon import config, limits, notify, recovery
 from nexuskv_daemon.arenas import DATA, SegmentObject, SegmentObjects
 from nexuskv_daemon.branch_log import BranchLogFile
-from nexuskv_daemon.config import Config, PeerOptions
+from nexuskv_daemon.config import Config
 from nexuskv_daemon.core.engine import Engine
 from nexuskv_daemon.core.lineage import Lineage
 from nexuskv_daemon.core.requests import Identity
@@ -85,7 +85,7 @@ def serve(chosen: Config) -> None:
         identity = _identity(chosen)
         server = _assemble(chosen, budget, known, listener, identity, stack)
         if chosen.outside.wanted:
-            _go_outside(chosen.outside, identity, server, stack)
+            _go_outside(chosen, identity, server, stack)
         _spare_the_collector()
         _heed_signals(server, stack)
         if early:
@@ -127,22 +127,22 @@ def _assemble(
         engine.inherit(restored.writing, publications.orphans)
         log.info("took over %d pages", restored.pages)
     shells = Shells(objects, publications, worker, listener)
-    server = Server(engine, shells, frozenset({0, os.geteuid()}), first_session)
+    server = Server(engine, shells, frozenset({0, os.geteuid()}), chosen.tenant, first_session)
     stack.callback(lambda: branches.close(keep=chosen.keep or server.keep))
     stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
     stack.callback(server.close)
     return server
 
 
-def _go_outside(said: PeerOptions, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
+def _go_outside(chosen: Config, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
     # Imported here, because most daemons know no other host and need nothing of it.
     from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415
     from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415
 
-    thread = PeersThread(settings(said, f"uid:{os.geteuid()}"), identity, server)
+    thread = PeersThread(settings(chosen.outside, chosen.tenant(os.geteuid())), identity, server)
     outside = thread.start()
     server.go_outside(outside)
-    if said.directory:
+    if chosen.outside.directory:
         server.tell_of_pages(lambda pages, there: outside.changed(pages, there=there))
     server.watch(thread.ready, thread.drain)
     stack.callback(thread.stop)

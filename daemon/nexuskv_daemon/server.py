@@ -49,13 +49,18 @@ class Shells:
 
 
 class Server:
-    """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages.
+    """Serves until `stop`. `operators` are the uids that see and evict every tenant's pages, `tenant` names a uid's.
 
     `keep` is set when a client asked to stop and leave everything to the next daemon.
     """
 
     def __init__(
-        self, engine: Engine, shells: Shells, operators: frozenset[int], first_session: int = 1
+        self,
+        engine: Engine,
+        shells: Shells,
+        operators: frozenset[int],
+        tenant: Callable[[int], str],
+        first_session: int = 1,
     ) -> None:
         self.keep = False
         self._engine = engine
@@ -65,6 +70,7 @@ class Server:
         self._listener = shells.listener
         self._operators = operators
         self._waiting = True  # until a sweep finds nothing: an earlier daemon may have left something
+        self._tenant = tenant
         self._next_sweep = 0.0
         self._pause = FIRST_SWEEP
         self._receiver = seqpacket.Receiver()
@@ -160,7 +166,8 @@ class Server:
         connection = Connection(sock, next(self._numbers))
         self._connections[sock.fileno()] = self._sessions[connection.number] = connection
         self._epoll.register(sock.fileno(), select.EPOLLIN)
-        self._engine.connect(connection.number, f"uid:{who.uid}", operator=who.uid in self._operators)
+        tenant = self._tenant(who.uid)
+        self._engine.connect(connection.number, tenant, operator=who.uid in self._operators)
         log.debug("session %d: uid %d, pid %d", connection.number, who.uid, who.pid)
 
     def _serve(self, connection: Connection, events: int) -> None:

@@ -22,7 +22,7 @@ from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
-from nexuskv.errors import BadRequest, Disconnected
+from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
@@ -104,11 +104,10 @@ class Cache:
         return self._choose().match(keys)
 
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
-        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most
-        (FETCH_SECONDS).
+        """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (5).
 
         What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises
-        Closed.
+        Closed, Disconnected.
         """
         return fetching.fetch(self._keeper, self._plan(keys), within)
 
@@ -128,7 +127,7 @@ class Cache:
         if hit.stop == len(keys):
             return hit
         with hit:  # pinned meanwhile, so that what comes does not push out what it hangs from
-            with contextlib.suppress(Disconnected):
+            with contextlib.suppress(Disconnected, DeadlineExceeded):
                 self.fetch(keys, within=within)
             return self.match(keys)
 

@@ -1,5 +1,6 @@
 """Pages of another host are pulled, checked and found here, byte for byte."""
 
+import os
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -195,3 +196,13 @@ def test_arrays_of_fetched_pages_are_what_was_written() -> None:
         with ours.match(keys, fetch=True) as hit:
             assert np.all(hit[0]["key"] == 1.5)
             assert np.all(hit[0]["value"] == -2.0)
+
+
+def test_users_of_one_tenant_have_one_name_on_all_hosts() -> None:
+    names = ("--tenant", f"{os.geteuid()}=team-a", "--tenant", "987654=team-b")
+    with pair(*names) as (first, second), first.client() as there, second.client() as here:
+        assert (there.tenant, here.tenant) == ("team-a", "team-a")
+        theirs, ours = opened(there), opened(here)
+        keys = pages.keys(theirs, 3)
+        pages.put(theirs, keys)
+        assert ours.fetch(keys).pages == 3

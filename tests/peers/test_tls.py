@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import nexuskv
+from nexuskv_transport import Tls
 from tests.support import pages
-from tests.support.certificates import Authority
 from tests.support.daemon import Daemon
 from tests.support.hosts import TENANT, Host, peer, running, wait_for
 from tests.support.waiting import until
+from tests.transport.certificates import PAST, Site
 
 MODEL = "model@1"
 
@@ -16,15 +17,19 @@ def opened(client: nexuskv.Client) -> nexuskv.Cache:
     return client.open(pages.small(kib=64), model=MODEL)
 
 
+def options(tls: Tls) -> list[str]:
+    return ["--tls-certificate", tls.certificate, "--tls-key", tls.key, "--tls-authority", tls.authority]
+
+
 def trouble(client: nexuskv.Client, other: Host) -> str:
     found = peer(client, other.address)
     return found.trouble if found is not None else ""
 
 
 def test_hosts_of_one_authority_pull_from_each_other(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    first = Host(*authority.options("first", [TENANT]))
-    second = Host(*authority.options("second", [TENANT]), peers=[first.address])
+    site = Site(tmp_path / "site")
+    first = Host(*options(site.host("first", tenants=(TENANT,))))
+    second = Host(*options(site.host("second", tenants=(TENANT,))), peers=[first.address])
     with running(first, second), first.client() as there, second.client() as here:
         wait_for(here, first)
         theirs, ours = opened(there), opened(here)
@@ -35,25 +40,25 @@ def test_hosts_of_one_authority_pull_from_each_other(tmp_path: Path) -> None:
 
 
 def test_a_host_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
-    first = Host(*Authority(tmp_path, "one").options("first", [TENANT]))
-    second = Host(*Authority(tmp_path, "two").options("second", [TENANT]), peers=[first.address])
+    first = Host(*options(Site(tmp_path / "one").host("first", tenants=(TENANT,))))
+    second = Host(*options(Site(tmp_path / "two").host("second", tenants=(TENANT,))), peers=[first.address])
     with running(first, second), second.client() as here:
         until(lambda: "certificate" in trouble(here, first), "it says what is wrong")
         assert opened(here).fetch(pages.keys(opened(here), 2)).pages == 0
 
 
 def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    first = Host(*authority.options("first", [TENANT], expired=True))
-    second = Host(*authority.options("second", [TENANT]), peers=[first.address])
+    site = Site(tmp_path / "site")
+    first = Host(*options(site.host("first", tenants=(TENANT,), valid=PAST)))
+    second = Host(*options(site.host("second", tenants=(TENANT,))), peers=[first.address])
     with running(first, second), second.client() as here:
         until(lambda: "expired" in trouble(here, first), "it says what is wrong")
 
 
 def test_a_peer_sees_only_the_tenants_that_its_certificate_names(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    first = Host(*authority.options("first", [TENANT]))
-    nosy = Host(*authority.options("nosy", ["somebody-else"]), peers=[first.address])
+    site = Site(tmp_path / "site")
+    first = Host(*options(site.host("first", tenants=(TENANT,))))
+    nosy = Host(*options(site.host("nosy", tenants=("somebody-else",))), peers=[first.address])
     with running(first, nosy), first.client() as there, nosy.client() as here:
         wait_for(here, first)
         theirs, ours = opened(there), opened(here)
@@ -69,7 +74,7 @@ def test_a_peer_sees_only_the_tenants_that_its_certificate_names(tmp_path: Path)
 
 
 def test_who_shows_no_certificate_is_not_served(tmp_path: Path) -> None:
-    first = Host(*Authority(tmp_path).options("first", [TENANT]))
+    first = Host(*options(Site(tmp_path / "site").host("first", tenants=(TENANT,))))
     plain = Host(peers=[first.address])
     with running(first, plain), plain.client() as here:
         until(lambda: trouble(here, first), "the plain host was turned away")

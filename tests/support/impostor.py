@@ -94,8 +94,9 @@ class Impostor:
 
     def _accept_data(self) -> None:
         while True:
-            ready, _, _ = select.select([self._data.fileno(), self._stopping.fileno()], [], [])
-            if self._stopping.fileno() in ready:
+            stopping = self._stopping.fileno()
+            ready, _, _ = select.select([self._data.fileno(), stopping], [], [])
+            if stopping in ready:
                 return
             self._data.accept()
 

@@ -13,6 +13,7 @@ import time
 from nexuskv import contract
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import messages as m
+from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.directory import Directory
@@ -26,6 +27,8 @@ from nexuskv_daemon.peers.peer import Peer
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
+AT_ONCE = 1024
+"""Fetches and pushes that are under way: a client that prefetches without end is a fault of its."""
 MOST_SHOWN = 400
 """Peers that a reply describes: it must fit a message."""
 SPARE_SECONDS = 0.2
@@ -41,6 +44,7 @@ class Errands:
         self._grounds = grounds
         self._fetcher: Fetcher
         self._neighbours: Neighbours
+        self._running = 0
         self._directory: Directory | None = None
 
     def employ(self, fetcher: Fetcher, neighbours: Neighbours, directory: Directory | None) -> None:
@@ -49,6 +53,7 @@ class Errands:
 
     async def perform(self, effect: Abroad) -> None:
         """Does what a client asked for, and answers it whatever happens."""
+        self._running += 1
         try:
             reply = await self._reply(effect)
         except NexusError as error:
@@ -56,6 +61,8 @@ class Errands:
         except Exception:
             log.exception("a fetch or push failed by a fault of this daemon")
             reply = m.Refused(effect.request.id, RemoteError.code, "a fault of the daemon: see its log")
+        finally:
+            self._running -= 1
         if effect.request.id:
             inside = self._door.inside
             self._door.call(lambda: inside.reply(effect.session, reply))
@@ -77,6 +84,8 @@ class Errands:
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )
         assert effect.arena is not None
+        if self._running > AT_ONCE:
+            return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
         if isinstance(request, m.Push):
             return await self._push(effect.tenant, effect.arena.descriptor, request)
         return await self._fetch(effect.tenant, effect.arena.descriptor, request)
