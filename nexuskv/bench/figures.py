@@ -6,7 +6,8 @@ A figure is the run in the middle: of all runs the one with the median ratio, wi
 run. A bound is one on the ratio; where there is no floor to compare with, it is one on the value.
 
 `NAME_pinned`, `NAME_apart` and `NAME_free` are a figure's placements (see `measure.Placement`). Its plain name stands
-for the worse one of `pinned` and `apart`, so that a bound which holds, holds in both; `free` is shown and not judged.
+for the worst one of those that it is judged in, so that a bound which holds, holds in all of them: `pinned` and `apart`
+unless its definition says otherwise; `free` is shown and not judged.
 """
 
 from collections import defaultdict
@@ -28,6 +29,7 @@ class Definition(NamedTuple):
     text: str
     rival: str = ""
     """Whose figure this is, when not NexusKV's: it is measured to be compared with the figure of the same stem."""
+    judged: tuple[Placement, ...] = (Placement.PINNED, Placement.APART)
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -91,8 +93,8 @@ def _outcome(definition: Definition, found: dict[Placement | None, list[Reading]
         if placement is not None
     }
     choose = max if definition.sense == "<=" else min
-    judged = [reading for placement, reading in middles.items() if placement is not Placement.FREE]
-    worst = choose(judged, key=lambda reading: reading.judged)
+    judged = [reading for placement, reading in middles.items() if placement in (*definition.judged, None)]
+    worst = choose(judged or middles.values(), key=lambda reading: reading.judged)
     return Outcome(definition, _figure(definition, definition.name, worst), placed)
 
 
