@@ -132,9 +132,13 @@ class Disconnected(NexusError):
 
 
 class DeadlineExceeded(NexusError):
-    """The daemon did not answer within the client's timeout."""
+    """The daemon did not answer within the client's timeout. `sent`: whether it may still do what was asked."""
 
     code = "deadline_exceeded"
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class VersionMismatch(NexusError):

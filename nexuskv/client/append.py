@@ -64,12 +64,14 @@ class Append(PageGrant):
 
     def commit(self, *, wait: bool = True) -> None:
         """Publishes all pages; the branch ends at the last one now. Raises Disconnected: then nothing was kept."""
-        if self._open:
-            try:
-                super().commit(wait=wait)
-            except BaseException:
+        ends = self._open
+        try:
+            super().commit(wait=wait)
+        except BaseException:
+            if ends and not self._open:  # open: it was not sent, and may be tried again
                 self._ended(False)
-                raise
+            raise
+        if ends:
             self._ended(True)
 
     def abort(self) -> None:
@@ -79,7 +81,7 @@ class Append(PageGrant):
             self._ended(False)
 
     def _copy_tail(self, source: MappedSegment, slot: int) -> None:
-        target = self._pages[0]
+        target = self[0]
         self.copied_tokens = self._tokens.start % self._descriptor.page_tokens
         for spec in self._descriptor.tensor_specs:
             there, here = source.tensor(spec.name, slot), target[spec.name]

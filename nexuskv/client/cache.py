@@ -187,11 +187,15 @@ class Cache:
         """Slots for the absent pages of a chain, all of them or none; use it in a `with`.
 
         `keys` starts at the root of a chain, unless `parent`, the key of a resident page, comes before it. Pages that
-        are resident, or that somebody else is writing, are not among the result's. Raises ArenaFull, ParentMissing.
+        are resident, or that somebody else is writing, are not among the result's. Raises ArenaFull, ParentMissing,
+        BadRequest.
 
         Without `wait` they are only asked for: ask for the next pages, fill these, and by then the next are there.
         What the daemon refuses is then raised by the first use of the result.
         """
+        check_keys(keys)
+        if parent:
+            check_keys((parent,))
         return self._keeper.use(lambda session: self._reserve(session, keys, parent, wait=wait))
 
     def branch(self, keys: Keys) -> Branch:
@@ -237,6 +241,19 @@ def way_to(session: Session, descriptor: contract.Descriptor) -> Way:
 def no_key(error: ValueError) -> BadRequest:
     """What is passed as keys is none."""
     return BadRequest(f"{error}: compute keys with the cache that they are for")
+
+
+def check_keys(keys: Keys) -> None:
+    """Raises BadRequest for what are no page keys."""
+    try:
+        b"".join(keys)  # no str
+        right = set(map(len, keys)) <= {m.KEY_BYTES}
+    except TypeError as error:
+        raise BadRequest(
+            f"keys must be a list of bytes: compute them with the cache that they are for ({error})"
+        ) from None
+    if not right:
+        raise no_key(ValueError(f"a key has {m.KEY_BYTES} bytes"))
 
 
 def _statuses(found: m.Found) -> Iterator[PageStatus]:

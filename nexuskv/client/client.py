@@ -3,6 +3,7 @@
 Owns the choice of the daemon. Sessions and their renewal are the keeper's, pages the caches' and groups'.
 """
 
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,9 @@ from nexuskv.gain import Paths
 from nexuskv.ipc import address as addresses
 from nexuskv.protocol import messages as m
 
+Address = str | os.PathLike[str] | None
+"""Where a daemon listens."""
+
 
 class Client:
     """A connection to one daemon, for any number of threads. Its pins and reservations end with it: use it in a `with`.
@@ -29,16 +33,19 @@ class Client:
     After a fork the child has a connection of its own; after a restart of the daemon the next call connects anew.
     """
 
-    def __init__(self, address: str | None = None, *, timeout: float = 30.0, shared: bool = True) -> None:
+    def __init__(self, address: Address = None, *, timeout: float = 30.0, shared: bool = True) -> None:
         """Connects to `address`, by default NEXUSKV_SOCKET, the system's daemon or the user's own.
 
-        `timeout` bounds every request, in seconds. Without `shared`, each hit is asked of the daemon instead of being
-        looked up in the shared index: to compare, and to find faults; such hits end with the connection. Raises
+        It is "unix:/path", or the path alone as an os.PathLike. `timeout` bounds every request, in seconds. Without
+        `shared`, each hit is asked of the daemon instead of being looked up in the shared index: to compare, and to
+        find faults; such hits end with the connection. Raises
         Disconnected, VersionMismatch, BadRequest.
         """
-        if not 1e-6 <= timeout < 1 << 31:  # the kernel takes less than a microsecond for "no timeout"
+        given: object = timeout  # callers are not all checked for types
+        # The kernel takes less than a microsecond for "no timeout".
+        if not isinstance(given, int | float) or not 1e-6 <= given < 1 << 31:
             raise BadRequest(f"timeout is {timeout}: it must lie between a microsecond and 2**31 seconds")
-        path = addresses.parse(address) if address else addresses.find()
+        path = addresses.parse(_spelt(address)) if address else addresses.find()
         self._keeper = SessionKeeper(path, timeout, shared=shared)
 
     @property
@@ -89,6 +96,8 @@ class Client:
         `everything` retires pinned pages too: nobody finds them any more, and they go with their last pin.
         Raises UnknownDescriptor.
         """
+        if nbytes is not None and not 0 <= nbytes < 1 << 63:
+            raise BadRequest(f"nbytes is {nbytes}: it must lie between 0 and 2**63 - 1, or be left out")
         wanted = descriptor_id or "", nbytes or 0, everything
         return self._keeper.use(lambda session: session.call(m.Evict(session.number(), *wanted), m.Evicted))
 
@@ -129,6 +138,15 @@ def _stats(session: Session) -> m.Stats:
     return stats
 
 
-def connect(address: str | None = None, *, timeout: float = 30.0, shared: bool = True) -> Client:
+def _spelt(address: str | os.PathLike[str]) -> str:
+    """Raises BadRequest."""
+    if isinstance(address, os.PathLike):
+        return f"unix:{os.fspath(address)}"
+    if not isinstance(address, str):
+        raise BadRequest(f"socket address {address!r}: write 'unix:/path/to/socket', or give its path")
+    return address
+
+
+def connect(address: Address = None, *, timeout: float = 30.0, shared: bool = True) -> Client:
     """Connects to the daemon; see Client."""
     return Client(address, timeout=timeout, shared=shared)

@@ -11,8 +11,19 @@ from collections.abc import Iterator, Sequence
 from nexuskv.client.reservation import Grant, WritablePage
 from nexuskv.client.session import Session
 from nexuskv.contract.groups import Member
+from nexuskv.ipc.mapping import MappedSegment
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
+
+
+class _Granted:
+    """What was granted of a boundary: of each member the key, position, segment and slot of its pages."""
+
+    __slots__ = ("number", "rows")
+
+    def __init__(self, number: int, members: int) -> None:
+        self.number = number
+        self.rows: list[list[tuple[bytes, int, MappedSegment, int]]] = [[] for _ in range(members)]
 
 
 class ReservedBoundary:
@@ -23,11 +34,11 @@ class ReservedBoundary:
 
     __slots__ = ("_grant", "_pages", "number", "place")
 
-    def __init__(self, grant: GroupReservation, place: int, number: int, members: int) -> None:
+    def __init__(self, grant: GroupReservation, place: int, granted: _Granted) -> None:
         self._grant = grant
         self.place = place
-        self._pages: list[list[WritablePage]] = [[] for _ in range(members)]
-        self.number = number
+        self._pages = [[WritablePage(grant, place, *row) for row in rows] for rows in granted.rows]
+        self.number = granted.number
 
     def __len__(self) -> int:
         """How many members the group has."""
@@ -54,7 +65,8 @@ class GroupReservation(Grant):
     def __init__(self, session: Session, members: Sequence[Member]) -> None:
         super().__init__(session)
         self._members = members
-        self._boundaries: list[ReservedBoundary] = []
+        # Boundaries are made when they are asked for: kept here they would keep their grant, and nobody would end it.
+        self._boundaries: list[_Granted] = []
 
     def extend(self, arenas: Sequence[int], keys: Sequence[Sequence[bytes]], first: int, stop: int) -> bool:
         """Asks for the absent pages of boundaries `first + 1` to `stop`. False if some are busy."""
@@ -70,10 +82,7 @@ class GroupReservation(Grant):
         granted = self._session.call(request, m.ReservedGroup)
         self._number = granted.reservation
         self._busy += granted.busy
-        fresh = {
-            number: ReservedBoundary(self, len(self._boundaries) + place, first + number + 1, len(arenas))
-            for place, number in enumerate(granted.boundaries)
-        }
+        fresh = {number: _Granted(first + number + 1, len(arenas)) for number in granted.boundaries}
         self._boundaries += fresh.values()
         self._places = len(self._boundaries)
         for at, part in enumerate(parts):
@@ -86,17 +95,14 @@ class GroupReservation(Grant):
         part: m.Part,
         pages: Sequence[int],
         granted: m.ReservedGroup,
-        fresh: dict[int, ReservedBoundary],
+        fresh: dict[int, _Granted],
         each: int,
     ) -> None:
         """Hands a member's pages to their boundaries, `each` keys of the request a boundary."""
         segments = self._session.writable[part.arena]
         for position, handle in zip(granted.positions[member], granted.handles[member], strict=True):
-            boundary = fresh[position // each]
-            boundary[member].append(
-                WritablePage(
-                    self,
-                    boundary.place,
+            fresh[position // each].rows[member].append(
+                (
                     part.keys[position],
                     pages[position],
                     segments[handle >> SLOT_BITS],
@@ -105,7 +111,8 @@ class GroupReservation(Grant):
             )
 
     def __iter__(self) -> Iterator[ReservedBoundary]:
-        return iter(self._boundaries)
+        return (ReservedBoundary(self, place, granted) for place, granted in enumerate(self._boundaries))
 
     def __getitem__(self, index: int) -> ReservedBoundary:
-        return self._boundaries[index]
+        place = range(len(self._boundaries))[index]
+        return ReservedBoundary(self, place, self._boundaries[place])

@@ -120,13 +120,14 @@ class SessionKeeper:
         """In a child: lets go of the parent's session without ending it."""
         self._lock = threading.Lock()  # another thread of the parent may have held the old one
         self._leave(
-            "opened before fork(): its pins belong to the parent; match or reserve again in the child"
+            "opened before fork(): its pins belong to the parent; match or reserve again in the child",
+            forked=True,
         )
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str, *, forked: bool = False) -> None:
         for session in (self._session, *self._past, *self._idle):
             if session is not None:
-                session.leave(why)
+                session.leave(why, forked=forked)
         self._session = None
         self._idle.clear()
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from nexuskv.client.hit import Keys
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
-from nexuskv.errors import Closed, Disconnected, RemoteError
+from nexuskv.errors import Closed, DeadlineExceeded, Disconnected, NexusError, RemoteError
 from nexuskv.ipc.mapping import Array, MappedSegment
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
@@ -50,19 +50,22 @@ class WritablePage(msgspec.Struct, eq=False):
 class ReservedPage(WritablePage, eq=False):
     """A page of a chain, which can be committed by itself. Not of an append: those are committed as a whole."""
 
-    _grant: PageGrant
-
     @property
     def tokens(self) -> range:
         """Positions of the tokens to be written, counted from the first key that was asked for, or in the branch."""
-        return self._grant.span(self.position)
+        return self._owner.span(self.position)
 
     @property
     def rows(self) -> slice:
         """Where these tokens are on the page's axis of tokens."""
         tokens = self.tokens
-        start = tokens.start % self._grant.page_tokens
+        start = tokens.start % self._owner.page_tokens
         return slice(start, start + len(tokens))
+
+    @property
+    def _owner(self) -> PageGrant:
+        assert isinstance(self._grant, PageGrant)
+        return self._grant
 
     def commit(self) -> None:
         """Publishes this page now, without waiting. A page comes after the one before it. Raises Closed."""
@@ -75,6 +78,8 @@ class Grant:
     Leaving its `with` commits all that remains, an exception aborts.
     """
 
+    _open = False  # also of one whose __init__ raised
+
     def __init__(self, session: Session) -> None:
         self._session = session
         # While this is held, a daemon started meanwhile knows that these slots may still be written.
@@ -82,8 +87,10 @@ class Grant:
         self._number = 0
         self._places = 0
         self._committed: set[int] = set()
-        self._open = True
+        self._kept = False  # whether what remained was committed
+        self._unconfirmed = 0  # the request that was sent to commit it, while its answer is not read
         self._busy = 0
+        self._open = True
 
     @property
     def busy(self) -> int:
@@ -110,30 +117,67 @@ class Grant:
         """Publishes all that remains and ends the grant. Raises Disconnected: then nothing uncommitted was kept.
 
         Without `wait` it is sent and not waited for, so that the next pages can be reserved and filled meanwhile: this
-        session's later calls come after it, and their success tells that it arrived.
+        session's later calls come after it, and their success tells that it arrived. After DeadlineExceeded it may be
+        called again: it is sent if it was not yet, and goes on waiting. Raises Closed after an abort, or when the grant
+        was refused or lost.
         """
         if not self._open:
+            self._commit_again(wait=wait)
             return
         self._session.check()
+        try:
+            if self._number:
+                self._send_commit(wait=wait)
+        except DeadlineExceeded as error:
+            if error.sent:
+                self._end()
+            raise
+        except BaseException:
+            with contextlib.suppress(NexusError):
+                self._give_back()
+            raise
+        self._kept = True
         self._end()
-        if not self._number:
-            return
+
+    def _send_commit(self, *, wait: bool) -> None:
         if not wait:
             self._session.tell(m.Commit(0, self._number, [], rest=True))
             return
-        request = m.Commit(self._session.number(), self._number, [], rest=True)
-        done = self._session.call(request, m.Committed)
+        self._unconfirmed = self._session.number()
+        request = m.Commit(self._unconfirmed, self._number, [], rest=True)
+        self._confirmed(self._session.confirm(request, m.Committed))
+
+    def _commit_again(self, *, wait: bool) -> None:
+        if not self._kept and not self._unconfirmed:
+            self._session.check()
+            raise Closed("nothing can be committed: this was given back, refused or lost; reserve anew")
+        if self._unconfirmed and wait:
+            self._session.check()
+            self._confirmed(self._session.finish(self._unconfirmed, m.Committed))
+
+    def _confirmed(self, done: m.Committed) -> None:
+        self._unconfirmed = 0
+        self._kept = True
         if done.pages != self._places:
             raise RemoteError(f"the daemon committed {done.pages} of {self._places}")
 
     def abort(self) -> None:
         """Gives back what is not committed. Idempotent; a daemon that is gone gave it back already."""
-        if not self._open:
-            return
+        if self._open:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._unconfirmed = 0
         self._end()
         if self._number and self._session.alive:
-            with contextlib.suppress(Disconnected):
+            try:
                 self._session.call(m.Abort(self._session.number(), self._number), m.Done)
+            except Disconnected:
+                pass
+            except DeadlineExceeded as error:
+                if not error.sent:
+                    self._session.orphan(m.Abort(0, self._number))
+                raise
 
     def _end(self) -> None:
         self._open = False
@@ -145,10 +189,10 @@ class Grant:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.commit()
-        else:
+        if error is not None:
             self.abort()
+        elif self._open:
+            self.commit()
 
     def __del__(self) -> None:
         if self._open and self._number and self._session.alive:
@@ -163,7 +207,8 @@ class PageGrant(Grant):
         super().__init__(session)
         self._descriptor = descriptor
         self._arena = session.arena(descriptor)
-        self._pages: list[ReservedPage] = []
+        # Pages are made when they are asked for: kept here they would keep their grant, and nobody would end it.
+        self._rows: list[tuple[int, bytes, int, MappedSegment, int]] = []
 
     @property
     def page_tokens(self) -> int:
@@ -178,21 +223,17 @@ class PageGrant(Grant):
         self, positions: Sequence[int], handles: Sequence[int], keys: Sequence[bytes], offset: int
     ) -> None:
         """Pages granted, by their places among those asked for from `offset` on; `keys` are all."""
-        segments, pages = self._session.writable[self._arena], self._pages
+        segments, rows = self._session.writable[self._arena], self._rows
         for position, handle in zip(positions, handles, strict=True):
             at = offset + position
-            pages.append(
-                ReservedPage(
-                    self, len(pages), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK
-                )
-            )
-        self._places = len(pages)
+            rows.append((len(rows), keys[at], at, segments[handle >> SLOT_BITS], handle & SLOT_MASK))
+        self._places = len(rows)
 
     def __iter__(self) -> Iterator[ReservedPage]:
-        return iter(self._pages)
+        return (ReservedPage(self, *row) for row in self._rows)
 
     def __getitem__(self, index: int) -> ReservedPage:
-        return self._pages[index]
+        return ReservedPage(self, *self._rows[index])
 
 
 class Reservation(PageGrant):
@@ -204,18 +245,17 @@ class Reservation(PageGrant):
     """
 
     def __init__(self, session: Session, descriptor: Descriptor, keys: Keys, parent: bytes) -> None:
-        super().__init__(session, descriptor)
         self._keys = list(keys)
         self._parent = parent
         self._asked = 0  # the request under way
+        super().__init__(session, descriptor)
 
     def begin(self) -> None:
         """Asks for the first pages, as many as a message takes. Raises Disconnected."""
         if not self._keys:
             return
-        asked = self._session.number()
-        self._session.begin(self._request(asked, 0))
-        self._asked = asked
+        self._asked = self._session.number()  # first: a signal's handler may raise once it is sent
+        self._session.begin(self._request(self._asked, 0))
 
     def settle(self) -> None:
         """Waits for the grant, if it is still under way. Raises what the daemon refuses it with; it is over then."""
@@ -223,19 +263,37 @@ class Reservation(PageGrant):
             return
         try:
             self._collect()
+        except DeadlineExceeded:
+            self._end()
+            raise
         except BaseException:
             self.abort()
             raise
 
     def _collect(self) -> None:
-        asked, self._asked = self._asked, 0
-        granted = self._session.finish(asked, m.Reserved)
+        granted = self._first()
         for at in range(0, len(self._keys), m.MAX_KEYS):
             if at:
                 granted = self._session.call(self._request(self._session.number(), at), m.Reserved)
             self._take(granted, at)
             if granted.busy and self._descriptor.chained:
                 return  # nothing can hang below a page that somebody else may still abort
+
+    def _first(self) -> m.Reserved:
+        """The answer to `begin`. After a deadline it is still to come; else nothing is under way any more."""
+        try:
+            granted = self._session.finish(self._asked, m.Reserved)
+            self._number = granted.reservation
+        except DeadlineExceeded:
+            raise
+        except NexusError:
+            self._asked = 0
+            raise
+        except BaseException:  # a signal's handler: nobody else knows what was granted
+            self._session.hang_up()
+            raise
+        self._asked = 0
+        return granted
 
     def _request(self, number: int, at: int) -> m.Reserve:
         parent = self._keys[at - 1] if at else self._parent
@@ -268,6 +326,13 @@ class Reservation(PageGrant):
     def commit(self, *, wait: bool = True) -> None:
         self.settle()
         super().commit(wait=wait)
+
+    def abort(self) -> None:
+        """Gives back what is not committed, after the answer of the daemon if that is still to come. Idempotent."""
+        if self._open and self._asked and self._session.alive:
+            with contextlib.suppress(NexusError):  # refused or lost: there is nothing to give back
+                self._first()
+        super().abort()
 
     def _end(self) -> None:
         super()._end()

@@ -1,13 +1,15 @@
 """One connection to the daemon: requests and replies, deadlines, and the segments it handed out.
 
-Owns the socket and the mappings. One request is under way at a time; threads take turns. Knows nothing of descriptors
-beyond their layout, and never connects anew: a session that ended stays ended, its owner makes another.
+Owns the order of what is said, and the mappings. One request is under way at a time; threads take turns. Knows
+nothing of descriptors beyond their layout, and never connects anew: a session that ended stays ended, its owner makes
+another.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -15,18 +17,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
-from nexuskv import contract, errors
+from nexuskv import contract
 from nexuskv.client.mapped import Mapped, all_there
+from nexuskv.client.replies import decode, error_of, expected_of
+from nexuskv.client.wire import Wire
 from nexuskv.errors import (
     Closed,
     DeadlineExceeded,
     DescriptorConflict,
-    Disconnected,
     LocalError,
     NexusError,
-    RemoteError,
     VersionMismatch,
 )
 from nexuskv.ipc import seqpacket
@@ -37,11 +37,7 @@ from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Notice, Reply, Request
 
 R = TypeVar("R", bound=m.Message)
-_ERRORS: dict[str, type[NexusError]] = {
-    kind.code: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, NexusError)
-}
+_RELEASE = version("nexuskv")  # read once: it opens files, and a process may run out of descriptors
 _HANDED_OUT = m.Segments, m.Attached, m.Dropped
 """Messages that change what this process has mapped."""
 
@@ -56,14 +52,11 @@ class Session:
 
     def __init__(self, path: Path, timeout: float, *, shared: bool) -> None:
         """Connects and says hello. Raises Disconnected, VersionMismatch."""
-        self._path = path
-        self._timeout = timeout
         self.shared = shared
         self.reader: Reader | None = None
         self._lock = threading.Lock()
         self._attaching = threading.Lock()
         self._numbers = itertools.count(1)
-        self._receiver = seqpacket.Receiver()
         self._orphans: deque[Request] = deque()
         self._awaited: dict[int, m.Message | None] = {}
         self._forgotten: deque[int] = deque()
@@ -72,21 +65,23 @@ class Session:
         self._mapped = Mapped()
         self.readable, self.writable = self._mapped.readable, self._mapped.writable
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
-        self.alive = True
         self.left = ""  # why nothing of this session must be used any more
-        self._sock = seqpacket.connect(path, timeout)
+        self._wire = Wire(path, timeout)
         try:
-            hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{version('nexuskv')}")
+            hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{_RELEASE}")
             self.welcome = self.call(hello, m.Welcome)
         except BaseException:
             self.close()
             raise
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection has not ended."""
+        return self._wire.alive
+
     def wait_at_most(self, seconds: float) -> None:
         """Changes how long calls wait from now on."""
-        self._timeout = seconds
-        if self.alive:
-            seqpacket.limit(self._sock, seconds)
+        self._wire.wait_at_most(seconds)
 
     def number(self) -> int:
         """A fresh request id."""
@@ -121,9 +116,14 @@ class Session:
             yield self.call(request, m.Found)
 
     def map_segments(self, descriptor: contract.Descriptor, segments: Collection[int]) -> None:
-        """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded."""
+        """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded.
+
+        After a deadline that passed it does not wait again before the daemon gives a sign: hits go on without.
+        """
         arena = self.arena(descriptor)
         missing = sorted(set(segments) - self.readable[arena].keys())
+        if missing:
+            self._wire.check_silence()
         for at in range(0, len(missing), m.MAX_KEYS):
             self.call(m.Map(self.number(), missing[at : at + m.MAX_KEYS]), m.Done)
 
@@ -131,42 +131,78 @@ class Session:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
         data = codec.encode(request)
         with self._lock:
-            if not self.alive:
-                raise Disconnected("this session ended: call again, which connects anew")
-            reply: m.Message = self._exchange(request, data)
-            if reply.id != request.id:
-                reply = self._reply(request.id, reply)
-        return reply if type(reply) is expected else _expected(reply, expected)
+            self._wire.check()
+            try:
+                reply: m.Message = self._exchange(request, data)
+                if reply.id != request.id:
+                    reply = self._reply(request.id, reply)
+            except NexusError:
+                raise
+            except (
+                BaseException
+            ):  # a signal's handler: nobody knows what was sent, or what came and was not taken
+                self.hang_up()
+                raise
+        return reply if type(reply) is expected else expected_of(reply, expected)
+
+    def confirm(self, request: Request, expected: type[R]) -> R:
+        """As `call`; but when a deadline passed after it was sent, `finish` may go on waiting for its reply."""
+        self._awaited[request.id] = None
+        keep = False
+        try:
+            return self.call(request, expected)
+        except DeadlineExceeded as error:
+            keep = error.sent
+            raise
+        finally:
+            if not keep:
+                self._awaited.pop(request.id, None)
 
     def begin(self, request: Request) -> None:
         """Sends a request whose reply `finish` collects, or `forget` gives back. Raises Disconnected."""
         data = codec.encode(request)
         with self._lock:
-            if not self.alive:
-                raise Disconnected("this session ended: call again, which connects anew")
+            self._wire.check()
             self._awaited[request.id] = None
             try:
                 self._ask(request, data)
             except NexusError:
                 del self._awaited[request.id]
                 raise
+            except BaseException:
+                self.hang_up()
+                raise
 
     def finish(self, number: int, expected: type[R]) -> R:
-        """The reply to a request that was begun. Raises as `call` does; what comes after a deadline is given back."""
+        """The reply to a request that was begun. Raises as `call` does; after a deadline, `finish` or `forget` it."""
         with self._lock:
-            reply = self._awaited.pop(number) or self._reply(number)
-        return _expected(reply, expected)
+            try:
+                reply = self._awaited.get(number) or self._reply(number)
+                self._awaited.pop(number, None)
+            except NexusError:
+                raise
+            except BaseException:
+                self.hang_up()
+                raise
+        return expected_of(reply, expected)
 
     def forget(self, number: int) -> None:
-        """Nobody will `finish` this request: what it grants is given back. Also from inside a destructor."""
+        """Nobody will `finish` this request: what it grants is given back, at once if it is there.
+
+        Never waits: also for destructors.
+        """
         self._forgotten.append(number)
+        if self._lock.acquire(blocking=False):  # else a call is under way, perhaps below this very destructor
+            try:
+                with contextlib.suppress(NexusError):
+                    self._take_what_came(number)
+                    self._give_back_forgotten()
+            finally:
+                self._lock.release()
 
     def tell(self, request: Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
-        try:
-            self._sock.send(codec.encode(request))
-        except OSError as error:
-            raise self._lost(error) from error
+        self._wire.tell(codec.encode(request))
 
     def take_released(self) -> list[int]:
         """Hits that ended, for the next `Pin` to tell: as many as it takes."""
@@ -174,41 +210,62 @@ class Session:
         return [released.popleft() for _ in range(min(len(released), m.MAX_KEYS))] if released else []
 
     def orphan(self, request: Request) -> None:
-        """Leaves a request to be sent before the next one: for what can wait, also from inside `call` itself."""
-        self._orphans.append(request)
+        """Sends a request that wants no reply if there is room, else before the next one. Never waits."""
+        if not self._wire.hint(codec.encode(request)):
+            self._orphans.append(request)
 
     def check(self) -> None:
         """Raises Closed when what this session pinned or reserved must not be used any more."""
         if self.left:
             raise Closed(self.left)
 
-    def leave(self, why: str) -> None:
-        """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go."""
+    def leave(self, why: str, *, forked: bool = False) -> None:
+        """Ends the session from this side: its hits and reservations raise Closed(`why`), its mappings go.
+
+        In a `forked` child the connection is the parent's, which goes on with it.
+        """
         self.left = why
-        self.close()
+        self.reader = None
+        if forked:
+            self._wire.let_go()
+        else:
+            self._wire.hang_up()
         self._mapped.clear()
 
     def close(self) -> None:
         """Ends the session. Pins of open hits hold until those are closed, and their mappings stay."""
         self.reader = None
-        self._hang_up()
+        self.hang_up()
 
-    def _hang_up(self) -> None:
-        self.alive = False
-        self._sock.close()
+    def hang_up(self) -> None:
+        """Ends the connection alone."""
+        self._wire.hang_up()
+
+    def _take_what_came(self, number: int) -> None:
+        """Receives without waiting, until the reply to `number` is there."""
+        while self.alive and number in self._awaited and self._awaited[number] is None:
+            if not self._wire.polled(select.POLLIN):
+                return
+            self._sort(self._receive())
+
+    def _give_back_forgotten(self) -> None:
+        while self._forgotten:
+            number = self._forgotten[0]
+            if (reply := self._awaited.get(number)) is not None:
+                self._late(reply)
+            self._awaited.pop(number, None)
+            self._forgotten.popleft()
 
     def _clear(self, request: Request) -> None:
         """Sends what is left to be sent before `request`. Raises OSError."""
-        while self._forgotten:
-            if (reply := self._awaited.pop(self._forgotten.popleft(), None)) is not None:
-                self._late(reply)
+        self._give_back_forgotten()
         while self._orphans:
-            self._sock.send(codec.encode(self._orphans[0]))
+            self._wire.sock.send(codec.encode(self._orphans[0]))
             self._orphans.popleft()
         if self.released and type(request) is not m.Pin:
             told = self.take_released()
             try:
-                self._sock.send(codec.encode(m.Release(0, told)))
+                self._wire.sock.send(codec.encode(m.Release(0, told)))
             except OSError:
                 self.released.extend(told)
                 raise
@@ -216,56 +273,64 @@ class Session:
     def _ask(self, request: Request, data: bytes) -> None:
         try:
             self._clear(request)
-            self._sock.send(data)
+            self._wire.sock.send(data)
         except BrokenPipeError:
             return  # the daemon hung up; what it said before that, perhaps why, is still to be read
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._wire.lost(error, sent=False) from error
 
     def _exchange(self, request: Request, data: bytes) -> Reply | Notice:
         """Sends a request; the next message."""
+        if self._forgotten or self._orphans or self.released:
+            try:
+                self._clear(request)
+            except BrokenPipeError:
+                pass  # as above
+            except OSError as error:
+                raise self._wire.lost(error, sent=False) from error
         try:
-            if self._forgotten or self._orphans or self.released:
-                with contextlib.suppress(BrokenPipeError):  # as above
-                    self._clear(request)
-            received = self._receiver.exchanged(self._sock, data)
+            received = self._wire.exchanged(data)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._wire.lost(error) from error
         if received is None:
             if type(request) is m.Pin:
                 self.released.extend(request.released)
-            raise self._lost(BlockingIOError())
+            raise self._wire.late(sent=False)
         return self._taken(*received)
 
     def _reply(self, number: int, message: m.Message | None = None) -> m.Message:
         """The reply to request `number`; `message` came first."""
         message = message or self._receive()
         while message.id != number:
-            if message.id in self._awaited:
-                self._awaited[message.id] = message
-            elif not isinstance(message, m.Segments | m.Dropped):
-                self._late(message)
+            self._sort(message)
             message = self._receive()
         return message
+
+    def _sort(self, message: m.Message) -> None:
+        """A message that the caller does not wait for."""
+        if message.id in self._awaited:
+            self._awaited[message.id] = message
+        elif not isinstance(message, m.Segments | m.Dropped):
+            self._late(message)
 
     def _receive(self) -> Reply | Notice:
         """The next message, its descriptors mapped."""
         try:
-            data, descriptors = self._receiver.with_descriptors(self._sock)
+            data, descriptors = self._wire.received()
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._wire.lost(error) from error
         return self._taken(data, descriptors)
 
     def _taken(self, data: memoryview, descriptors: list[int]) -> Reply | Notice:
         """A message that came, and what it hands out mapped."""
         if data and not descriptors:
-            message = _decode(data)
+            message = decode(data)
             if type(message) not in _HANDED_OUT:
                 return message
         try:
             if not data:
-                raise self._lost(None)
-            message = _decode(data)
+                raise self._wire.lost(None)
+            message = decode(data)
             if isinstance(message, m.Segments):
                 self._map(message.segments, descriptors)
             elif isinstance(message, m.Attached):
@@ -310,49 +375,11 @@ class Session:
         if isinstance(message, m.Pinned) and message.hit:
             self.released.append(message.hit)
         elif isinstance(message, m.Reserved | m.ReservedGroup | b.Appending) and message.reservation:
-            self._orphans.append(m.Abort(0, message.reservation))
+            self.orphan(m.Abort(0, message.reservation))
         elif isinstance(message, b.Branched):
-            self._orphans.append(b.DropBranches(0, [message.row.branch]))
+            self.orphan(b.DropBranches(0, [message.row.branch]))
         elif isinstance(message, b.Forked):
             children = list(range(message.first, message.first + message.count))
-            self._orphans.append(b.DropBranches(0, children))
+            self.orphan(b.DropBranches(0, children))
         elif isinstance(message, m.Refused) and not message.id:
-            raise _error(message)
-
-    def _lost(self, error: OSError | None) -> NexusError:
-        if isinstance(error, BlockingIOError):
-            return DeadlineExceeded(
-                f"no answer from {self._path} within {self._timeout} s: the daemon is stopped or overloaded; try again"
-            )
-        self._hang_up()
-        return Disconnected(
-            f"the daemon at {self._path} ended the session ({error or 'end of stream'}): the next call connects anew"
-        )
-
-
-def _expected(reply: m.Message, expected: type[R]) -> R:
-    if type(reply) is expected:
-        return reply
-    if isinstance(reply, m.Refused):
-        raise _error(reply)
-    raise RemoteError(f"the daemon answered with {type(reply).__name__} instead of {expected.__name__}")
-
-
-def _decode(data: memoryview) -> Reply | Notice:
-    try:
-        message: Reply | Notice = codec.decode_reply(data)
-    except msgspec.DecodeError as error:
-        raise RemoteError(
-            f"the daemon sent what is no message of protocol {m.PROTOCOL_VERSION}: {error}"
-        ) from error
-    return message
-
-
-def _error(refusal: m.Refused) -> NexusError:
-    kind = _ERRORS.get(refusal.code, RemoteError)
-    if kind is errors.ArenaFull:
-        return errors.ArenaFull(refusal.message, refusal.numbers)
-    if kind is errors.DescriptorError:
-        field, _, text = refusal.message.partition(": ")
-        return errors.DescriptorError(field, text)
-    return kind(refusal.message)
+            raise error_of(message)

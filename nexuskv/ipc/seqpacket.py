@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nexuskv.errors import Disconnected
+from nexuskv.errors import Disconnected, LocalError
 from nexuskv.native import exchange
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
@@ -79,9 +79,14 @@ def limit(sock: socket.socket, timeout: float) -> None:
 def connect(path: Path, timeout: float) -> socket.socket:
     """A connection to the daemon at `path`; each send and receive takes `timeout` seconds at most.
 
-    Past that they raise BlockingIOError. Raises Disconnected.
+    Past that they raise BlockingIOError. Raises Disconnected, LocalError.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise LocalError(
+            f"this process cannot open a socket ({error.strerror}): close some files, or raise its RLIMIT_NOFILE"
+        ) from error
     try:
         limit(sock, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)

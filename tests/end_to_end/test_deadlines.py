@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,11 +120,70 @@ def test_a_commit_that_gave_up_may_be_tried_again(daemon: Daemon, client: nexusk
     wanted = keys(cache, 5, branch=1)
     reservation = cache.reserve(wanted)
     fill(reservation)
-    with standing_still(daemon), pytest.raises(nexuskv.DeadlineExceeded):
-        reservation.commit()
+    with standing_still(daemon):
+        for _ in range(2):  # sent by the first, and waited for again by the second
+            with pytest.raises(nexuskv.DeadlineExceeded):
+                reservation.commit()
 
-    until(lambda: cache.lookup(wanted) == 5, "the commit has arrived")
+    reservation.commit()
     assert verified(cache, wanted) == 5
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["wait", "tell"])
+def test_a_commit_that_could_not_be_sent_may_be_tried_again(
+    daemon: Daemon, client: nexuskv.Client, *, wait: bool
+) -> None:
+    cache = client.open(PAGES, model="m")
+    wanted = keys(cache, 5, branch=1)
+    reservation = cache.reserve(wanted)
+    fill(reservation)
+    with standing_still(daemon):
+        clog(cache)
+        for _ in range(2):
+            with pytest.raises(nexuskv.DeadlineExceeded):
+                reservation.commit(wait=wait)
+
+    until(lambda: client.stats().sessions == 1, "the daemon goes on")
+    reservation.commit(wait=wait)
+    assert verified(cache, wanted) == 5
+
+
+def clog(cache: nexuskv.Cache) -> None:
+    """Sends until the socket of a daemon that stands still takes no more."""
+    session = cache._keeper.session  # noqa: SLF001 - no call of the public client sends without waiting for so long
+
+    def without_end() -> None:
+        while True:
+            session.tell(m.Release(0, []))
+
+    with pytest.raises(nexuskv.DeadlineExceeded):
+        without_end()
+
+
+def test_an_abort_that_could_not_be_sent_is_done_late(daemon: Daemon, client: nexuskv.Client) -> None:
+    cache = client.open(PAGES, model="m")
+    reservation = cache.reserve(keys(cache, 5, branch=1))
+    with standing_still(daemon):
+        clog(cache)
+        with pytest.raises(nexuskv.DeadlineExceeded):
+            reservation.abort()
+
+    until(lambda: client.stats().arenas[0].writing == 0, "the slots are given back")
+
+
+def test_a_reader_waits_once_for_a_daemon_that_stands_still(daemon: Daemon) -> None:
+    with daemon.client(timeout=1) as reader, daemon.client() as writer:
+        cache, written = reader.open(PAGES, model="m"), writer.open(PAGES, model="m")
+        put(written, keys(written, 4))
+        with standing_still(daemon):
+            started = time.monotonic()
+            for _ in range(50):
+                with cache.match(keys(cache, 4)) as hit:
+                    assert len(hit) == 0  # its segment is not mapped here
+                assert cache.lookup(keys(cache, 4)) == 0
+            assert time.monotonic() - started < 20  # not a timeout each
+
+        until(lambda: cache.lookup(keys(cache, 4)) == 4, "it is asked again once it answers")
 
 
 @either_way
@@ -176,7 +236,19 @@ def test_connecting_to_a_daemon_that_stands_still(daemon: Daemon) -> None:
         daemon.client(timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 1e-9, float("inf"), float("nan")])
-def test_a_timeout_that_is_none(daemon: Daemon, timeout: float) -> None:
+@pytest.mark.parametrize("timeout", [0, -1, 1e-9, float("inf"), float("nan"), None])
+def test_a_timeout_that_is_none(daemon: Daemon, timeout: Any) -> None:
     with pytest.raises(nexuskv.BadRequest, match="between a microsecond and"):
         daemon.client(timeout=timeout)
+
+
+def test_evicting_more_than_a_message_can_say(client: nexuskv.Client) -> None:
+    with pytest.raises(nexuskv.BadRequest, match="nbytes"):
+        client.evict(nbytes=1 << 70)
+
+
+def test_the_path_of_a_socket_is_an_address(daemon: Daemon) -> None:
+    with nexuskv.connect(daemon.socket) as client:
+        assert client.stats().sessions == 1
+    with pytest.raises(nexuskv.BadRequest, match="socket address 3"):
+        nexuskv.connect(3)  # type: ignore[arg-type]  # that is what is tested

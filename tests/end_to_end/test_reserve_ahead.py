@@ -80,7 +80,8 @@ def test_a_refusal_comes_with_the_first_use(client: nexuskv.Client, cache: nexus
         len(reservation)
     assert writing(client) == 0
     reservation.abort()
-    reservation.commit()  # it is over: nothing is done
+    with pytest.raises(nexuskv.Closed, match="refused"):
+        reservation.commit()
 
     with pytest.raises(nexuskv.ArenaFull), cache.reserve(keys(cache, SLOTS + 1), wait=False) as pages:
         list(pages)
@@ -134,3 +135,36 @@ def test_a_grant_that_comes_too_late_is_given_back(daemon: Daemon) -> None:
             len(reservation)
         daemon.process.send_signal(signal.SIGCONT)
         all_slots_come_back(cache)
+
+
+def test_one_that_is_aborted_before_its_grant_is_given_back_without_another_call(
+    daemon: Daemon, cache: nexuskv.Cache
+) -> None:
+    with daemon.client() as other:
+        cache.lookup(keys(cache, 1))
+        with pytest.raises(ZeroDivisionError), cache.reserve(keys(cache, BATCH), wait=False):
+            _ = 1 // 0
+        until(lambda: writing(other) == 0, "its slots came back")
+
+
+@pytest.mark.parametrize("bad", [b"short", "x" * 32, 7])
+def test_what_is_no_key(cache: nexuskv.Cache, bad: object) -> None:
+    for wait in (True, False):
+        with pytest.raises(nexuskv.BadRequest, match="compute"):
+            cache.reserve([bad], wait=wait)  # type: ignore[list-item]  # that is what is tested
+    with pytest.raises(nexuskv.BadRequest, match="compute"):
+        cache.reserve(None)  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_a_commit_of_what_was_given_back(daemon: Daemon, cache: nexuskv.Cache) -> None:
+    reservation = cache.reserve(keys(cache, BATCH))
+    reservation.abort()
+    with pytest.raises(nexuskv.Closed, match="given back"):
+        reservation.commit()
+
+    reservation = cache.reserve(keys(cache, BATCH))
+    daemon.stop(signal.SIGKILL)
+    with pytest.raises(nexuskv.Disconnected):
+        reservation.commit()
+    with pytest.raises(nexuskv.Closed, match="lost"):
+        reservation.commit()

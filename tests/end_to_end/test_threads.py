@@ -1,6 +1,9 @@
 """One client, many threads: every reply reaches its own caller."""
 
 import gc
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -137,11 +140,57 @@ def test_a_hit_dropped_without_close_warns_and_gives_its_pins_back(daemon: Daemo
         assert client.stats().tenants[0].pinned == 0
 
 
-def test_a_reservation_dropped_unfinished_warns_and_gives_its_slots_back(client: nexuskv.Client) -> None:
+def test_a_reservation_dropped_unfinished_warns_and_gives_its_slots_back(
+    daemon: Daemon, client: nexuskv.Client
+) -> None:
     cache = client.open(PAGES, model="m")
-    cache.reserve(keys(cache, 3))
-    with pytest.warns(ResourceWarning, match="a reservation was dropped unfinished"):
-        gc.collect()  # it and its pages know each other
+    with daemon.client() as other:
+        held = [cache.reserve(keys(cache, 3))]
+        pages = list(held[0])
+        gc.disable()  # what is dropped ends at once, and nobody has to look for it
+        try:
+            del pages
+            with pytest.warns(ResourceWarning, match="a reservation was dropped unfinished"):
+                held.clear()
+        finally:
+            gc.enable()
 
-    assert client.stats().arenas[0].writing == 0
-    assert put(cache, keys(cache, 3)) == 3
+        assert other.stats().arenas[0].writing == 0
+        assert put(cache, keys(cache, 3)) == 3
+
+
+def test_a_group_reservation_dropped_unfinished(daemon: Daemon, client: nexuskv.Client) -> None:
+    group = client.open_group([small("a", kib=4), small("b", kib=8)], model="m")
+    with daemon.client() as other:
+        held = [group.reserve(group.keys(range(64)))]
+        assert len(list(held[0])) > 0
+        gc.disable()
+        try:
+            with pytest.warns(ResourceWarning, match="a reservation was dropped unfinished"):
+                held.clear()
+        finally:
+            gc.enable()
+        assert [arena.writing for arena in other.stats().arenas] == [0, 0]
+
+
+def test_closing_a_client_wakes_a_thread_that_waits(daemon: Daemon, client: nexuskv.Client) -> None:
+    asked = threading.Event()
+
+    def wait() -> str:
+        asked.set()
+        try:
+            client.stats()
+        except (nexuskv.Closed, nexuskv.Disconnected):
+            return "woken"
+        return "answered"
+
+    with ThreadPoolExecutor() as pool:
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            waiting = pool.submit(wait)
+            asked.wait()
+            time.sleep(0.1)  # it is in the kernel by then, most likely
+            client.close()
+            assert waiting.result(timeout=10) == "woken"
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nexuskv.errors import LocalError
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
@@ -111,3 +113,13 @@ def test_a_peer_that_hung_up_shows_as_an_empty_message(pair: Pair) -> None:
 
 def test_credentials_are_those_of_the_process_at_the_other_end(pair: Pair) -> None:
     assert seqpacket.credentials(pair[0]) == (os.getpid(), os.getuid(), os.getgid())
+
+
+def test_connecting_with_no_descriptor_left(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(LocalError, match="RLIMIT_NOFILE"):
+            seqpacket.connect(tmp_path / "none.sock", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

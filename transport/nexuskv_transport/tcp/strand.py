@@ -222,7 +222,7 @@ class Strand:
         if asked is None:
             stream.fill([header], len(header))
             asked = self._first()
-            if asked is None or header != asked.header:
+            if asked is None or bytes(header) != asked.header:
                 raise self._judged(header, asked)
             stream.fill(asked.extents, asked.nbytes)
         else:
@@ -230,7 +230,7 @@ class Strand:
                 stream.fill([header, *asked.extents], len(header) + asked.nbytes)
             except Hangup as hangup:
                 raise (self._judged(header, asked) if header[0] == wire.REFUSED else hangup) from None
-            if header != asked.header:
+            if bytes(header) != asked.header:
                 raise self._judged(header, asked)
         self._deliver(asked)
 
