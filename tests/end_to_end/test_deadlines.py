@@ -150,7 +150,7 @@ def test_a_commit_that_could_not_be_sent_may_be_tried_again(
 
 def clog(cache: nexuskv.Cache) -> None:
     """Sends until the socket of a daemon that stands still takes no more."""
-    session = cache._keeper.session  # noqa: SLF001 - no call of the public client sends without waiting for so long
+    session = cache._keeper.session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no public call sends without waiting for so long
 
     def without_end() -> None:
         while True:
