@@ -17,7 +17,7 @@ from importlib.metadata import version
 from nexuskv.errors import Disconnected, NotPermitted, StartupError
 from nexuskv.ipc import seqpacket
 from nexuskv.protocol import codec
-from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused
+from nexuskv.protocol.messages import PROTOCOL_VERSION, Drain, Hello, Refused, Welcome
 from nexuskv.quantity import format_size
 from nexuskv_daemon import config, limits, notify, recovery
 from nexuskv_daemon.arenas import DATA, SegmentObject, SegmentObjects
@@ -61,6 +61,11 @@ def stop_keeping(chosen: Config) -> None:
             answer = codec.decode_reply(seqpacket.Receiver().plain(sock))
             if isinstance(answer, Refused):
                 raise NotPermitted(answer.message)
+            if isinstance(answer, Welcome) and answer.instance != chosen.instance:
+                raise StartupError(
+                    f"the daemon at {chosen.socket} is instance {answer.instance!r}, not {chosen.instance!r}: nothing "
+                    "was stopped; give its --instance, or the --socket of the other"
+                )
         while sock.recv(1):
             pass
     InstanceLock(chosen.instance, patience=STOP_SECONDS).release()

@@ -92,7 +92,7 @@ def _cells(outcome: Outcome, placement: Placement) -> tuple[str, str]:
     if figure is not None:
         return f"{_number(figure.value)} / {_number(figure.floor)} {figure.unit}", _judged(figure)
     once = placement is Placement.PINNED  # what is the same wherever processes run stands in the first column
-    return (_amount(outcome.worst.value, outcome.worst.unit) if once else "", "")
+    return (_once(outcome.worst) if once else "", "")
 
 
 def _once(figure: Figure) -> str:

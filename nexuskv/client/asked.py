@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 
 from nexuskv import contract
 from nexuskv.client.hit import Hit, Keys
@@ -100,7 +101,7 @@ class AskedWay:
 
     def present(self, keys: Keys) -> bytes:
         """A byte a page, 1 where it is there. Pins nothing. Raises Disconnected, DeadlineExceeded."""
-        found = b"".join(answer.states for answer in self.session.find(self.descriptor, keys))
+        found = b"".join(answer.states for answer in find(self.session, self.descriptor, keys))
         return bytes(state == m.PRESENT for state in found)
 
     def pin_all(self, keys: Keys, chosen: range) -> AskedPins | None:
@@ -130,3 +131,10 @@ class AskedWay:
         session = self.session
         request = m.Pin(session.number(), self._arena, list(keys), whole, session.take_released())
         return session.call(request, m.Pinned)
+
+
+def find(session: Session, descriptor: Descriptor, keys: Keys) -> Iterator[m.Found]:
+    """What the daemon knows of each key, in as many answers as messages were needed."""
+    for at in range(0, len(keys), m.MAX_KEYS):
+        request = m.Lookup(session.number(), session.arena(descriptor), list(keys[at : at + m.MAX_KEYS]))
+        yield session.call(request, m.Found)

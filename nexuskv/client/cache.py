@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client import fetching
-from nexuskv.client.asked import AskedWay
+from nexuskv.client.asked import AskedWay, find
 from nexuskv.client.branch import Branch, attach_branch, open_branch
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
@@ -180,7 +180,7 @@ class Cache:
         """
         if self.lookup(keys) == len(keys) and isinstance(self.descriptor.reuse, contract.AllPages):
             return [_STATUS[m.PRESENT]] * len(keys)
-        found = self._keeper.use(lambda session: list(session.find(self.descriptor, keys)))
+        found = self._keeper.use(lambda session: list(find(session, self.descriptor, keys)))
         return [status for answer in found for status in _statuses(answer)]
 
     def reserve(self, keys: Keys, *, parent: bytes = b"", wait: bool = True) -> Reservation:

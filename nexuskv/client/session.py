@@ -12,25 +12,18 @@ import itertools
 import select
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 from nexuskv import contract
-from nexuskv.client.mapped import Mapped, all_there
+from nexuskv.client.mapped import Mapped, attached
 from nexuskv.client.replies import decode, error_of, expected_of
 from nexuskv.client.wire import Wire
-from nexuskv.errors import (
-    Closed,
-    DeadlineExceeded,
-    DescriptorConflict,
-    LocalError,
-    NexusError,
-    VersionMismatch,
-)
+from nexuskv.errors import Closed, DeadlineExceeded, DescriptorConflict, NexusError
 from nexuskv.ipc import seqpacket
-from nexuskv.native import LayoutError, Reader
+from nexuskv.native import Reader
 from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
@@ -108,12 +101,6 @@ class Session:
             with contextlib.suppress(DescriptorConflict):
                 self.arena(descriptor)
                 self.map_segments(descriptor, old.readable[number].keys())
-
-    def find(self, descriptor: contract.Descriptor, keys: Sequence[bytes]) -> Iterator[m.Found]:
-        """What the daemon knows of each key, in as many answers as messages were needed."""
-        for at in range(0, len(keys), m.MAX_KEYS):
-            request = m.Lookup(self.number(), self.arena(descriptor), list(keys[at : at + m.MAX_KEYS]))
-            yield self.call(request, m.Found)
 
     def map_segments(self, descriptor: contract.Descriptor, segments: Collection[int]) -> None:
         """Maps those of `segments` that are not mapped for reading yet. Raises Disconnected, DeadlineExceeded.
@@ -332,43 +319,19 @@ class Session:
                 raise self._wire.lost(None)
             message = decode(data)
             if isinstance(message, m.Segments):
-                self._map(message.segments, descriptors)
+                self._mapped.take(message.segments, descriptors)
             elif isinstance(message, m.Attached):
-                self._attach(descriptors)
+                self.reader = attached(descriptors)
             elif isinstance(message, m.Dropped):
                 self._mapped.drop(message.segments)
             return message
+        except (
+            NexusError
+        ):  # what is handed out comes once a session: one that cannot take it is of no more use
+            self.close()
+            raise
         finally:
-            if descriptors:
-                seqpacket.close_all(descriptors)
-
-    def _attach(self, descriptors: list[int]) -> None:
-        """Reads the shared index from now on. A session gets it once, so one that cannot take it is of no more use."""
-        try:
-            all_there(descriptors, 3)
-            self.reader = Reader(*descriptors)
-        except LayoutError as error:
-            self.close()
-            raise VersionMismatch(
-                f"the daemon's shared index cannot be read ({error}): install the same release on both sides"
-            ) from error
-        except OSError as error:
-            self.close()
-            raise LocalError(f"this process cannot map the daemon's shared index: {error}") from error
-        except NexusError:
-            self.close()
-            raise
-
-    def _map(self, segments: list[m.Segment], descriptors: list[int]) -> None:
-        """Maps what was handed out. That comes once a session, so one that cannot take it is of no more use."""
-        try:
-            self._mapped.take(segments, descriptors)
-        except OSError as error:
-            self.close()
-            raise LocalError(f"this process cannot map a segment of the daemon: {error}") from error
-        except NexusError:
-            self.close()
-            raise
+            seqpacket.close_all(descriptors)
 
     def _late(self, message: m.Message) -> None:
         """A reply to a call that gave up waiting: what it grants is given back."""

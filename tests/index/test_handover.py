@@ -253,3 +253,15 @@ def test_objects_that_no_daemon_names_so_are_left_alone(left: Daemon) -> None:
         assert odd.exists()
     finally:
         odd.unlink()
+
+
+def test_stop_keeping_stops_no_daemon_of_another_name(daemon: Daemon) -> None:
+    command = [sys.executable, "-m", "nexuskv_daemon", "--socket", daemon.address, "--stop-keeping"]
+    ended = subprocess.run(
+        [*command, "--instance", "another"], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ended.returncode == 1
+    assert f"is instance '{daemon.instance}', not 'another'" in ended.stderr
+    with daemon.client() as client:
+        assert client.stats().sessions == 1

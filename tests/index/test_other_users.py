@@ -165,3 +165,8 @@ def test_an_object_cut_off_by_another_user_costs_the_next_daemon_nothing(daemon:
                 assert successor.states(arena, keys) == bytes([m.PRESENT] * 3)
                 successor.committed(arena, 16)
             child.send("done")
+
+
+def test_the_guard_against_cut_off_objects_outlives_a_signal(daemon: Daemon) -> None:
+    daemon.process.send_signal(signal.SIGBUS)
+    test_an_object_cut_off_by_another_user_stops_nobody(daemon, "pins")

@@ -25,6 +25,8 @@ from nexuskv_daemon.core.ties import Numbers
 
 MAX_ARENAS = 1024
 """Of one tenant. Descriptors are few; thousands are a loop that makes a new one at every turn."""
+MAX_DESCRIPTORS = 4 * MAX_ARENAS
+"""Ids of one tenant, of which several may name the same contract."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Store:
             self._refuse_too_many(tenant)
             arena = Arena(len(self.arenas) + 1, tenant, descriptor, self._policy(), self.publication(tenant))
         if known is None:
+            self._refuse_too_many_names(tenant)
             arena.publication.announce(arena, descriptor)
             self._by_id[tenant, descriptor.descriptor_id] = descriptor
         self.arenas[arena.number] = self._by_contract[tenant, descriptor.digest] = arena
@@ -113,6 +116,12 @@ class Store:
         if sum(1 for arena in self.arenas.values() if arena.tenant == tenant) >= MAX_ARENAS:
             raise BadRequest(
                 f"this tenant has {MAX_ARENAS} arenas already, and each is kept: use one descriptor for all pages alike"
+            )
+
+    def _refuse_too_many_names(self, tenant: str) -> None:
+        if sum(1 for owner, _ in self._by_id if owner == tenant) >= MAX_DESCRIPTORS:
+            raise BadRequest(
+                f"this tenant has {MAX_DESCRIPTORS} descriptor ids already, and each is kept: use one for pages alike"
             )
 
     def resume(self, tick: int, tie: int) -> None:

@@ -36,6 +36,14 @@ static bool py_guard_mend(uintptr_t fault) {
 static void py_guard_on_bus(int number, siginfo_t *info, void *context) {
   (void)context;
   int saved = errno;
+  /* Sent by a process, not by a fault: nothing would be repeated, so the guard stays. */
+  if (info->si_code <= 0) {
+    if ((py_unguarded.sa_flags & SA_SIGINFO) == 0 && py_unguarded.sa_handler != SIG_DFL &&
+        py_unguarded.sa_handler != SIG_IGN)
+      py_unguarded.sa_handler(number);
+    errno = saved;
+    return;
+  }
   bool mended = info->si_code == BUS_ADRERR && py_guard_mend((uintptr_t)info->si_addr);
   if (!mended) sigaction(number, &py_unguarded, NULL); /* the access is repeated, and faults for whoever had it */
   errno = saved;
