@@ -15,6 +15,7 @@ from tests.index.conftest import PAGES, SLOTS
 from tests.support.daemon import Daemon, running
 from tests.support.pages import intact, keys, put, small, verified
 from tests.support.users import NOBODY, as_nobody
+from tests.support.waiting import until
 
 CHAIN = 8
 SHM = Path("/dev/shm")
@@ -265,3 +266,23 @@ def test_stop_keeping_stops_no_daemon_of_another_name(daemon: Daemon) -> None:
     assert f"is instance '{daemon.instance}', not 'another'" in ended.stderr
     with daemon.client() as client:
         assert client.stats().sessions == 1
+
+
+def test_what_a_hit_held_beyond_a_smaller_budget_goes_after_it(left: Daemon) -> None:
+    left.restart()
+    with left.client() as client:
+        cache = client.open(PAGES, model="m")
+        put(cache, keys(cache, SLOTS - CHAIN, 1))
+        with cache.match(keys(cache, SLOTS - CHAIN, 1)) as hit:
+            left.stop(signal.SIGKILL)
+            left.restart("--memory", "64KiB")
+            assert client.stats().memory_used > client.stats().memory_budget
+            assert intact(hit)
+
+        def within_budget() -> bool:
+            put(cache, keys(cache, 1, branch=2))
+            client.evict()
+            stats = client.stats()
+            return stats.memory_used <= stats.memory_budget
+
+        until(within_budget, "what nobody reads any more was given up")

@@ -12,6 +12,9 @@ from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.memory import Memory, SegmentRecord
 
+SHRINK_SECONDS = 1.0
+"""Between two tries to get back to the budget, when an earlier daemon left more and readers held it."""
+
 
 class Room:
     """Makes room within the budget.
@@ -23,12 +26,14 @@ class Room:
         self.memory = memory
         self.planned: list[SegmentRecord] = []
         self.dropped: list[SegmentRecord] = []
+        self._next_shrink = 0.0
 
     def make(self, arena: Arena, need: int, others: Iterable[Arena], now: float) -> bool:
         """Whether `need` slots of `arena` are free now; if not, a segment is being made: ask again when it is there.
 
         Raises ArenaFull when nothing that may go would be enough; a reservation beyond the whole budget evicts nothing.
         """
+        self._keep_to_budget(others, now)
         if len(arena.pool) >= need:
             return True
         arena.reclaim()
@@ -45,6 +50,11 @@ class Room:
             if not self.evict(arena, need - len(arena.pool)):
                 raise self._full(arena, need)
         return True
+
+    def _keep_to_budget(self, arenas: Iterable[Arena], now: float) -> None:
+        if self.memory.used > self.memory.budget and now >= self._next_shrink:
+            self._next_shrink = now + SHRINK_SECONDS  # to shrink is to walk over all entries
+            self.shrink(arenas)
 
     def grow_ahead(self, arena: Arena, now: float) -> None:
         """Plans a segment before it is needed: when less than half of one is free and the budget allows."""
