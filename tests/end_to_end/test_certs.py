@@ -11,7 +11,12 @@ import pytest
 from nexuskv_transport import Tls, checks
 from nexuskv_transport.checks.far import OURS
 
-WITHOUT_CRYPTOGRAPHY = "import sys; sys.modules['cryptography'] = None; from nexuskv.cli.main import main; sys.exit(main(sys.argv[1:]))"
+WITHOUT_CRYPTOGRAPHY = """
+import sys
+sys.modules["cryptography"] = None
+from nexuskv.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def certs(*arguments: str | Path, code: str = "") -> subprocess.CompletedProcess[str]:
