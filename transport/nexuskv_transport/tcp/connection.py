@@ -26,6 +26,7 @@ class TcpConnection(Connection):
     def __init__(self, dial: Dial, limits: Limits, watch: Watch) -> None:
         self.ended: str | None = None
         self.ledger = Ledger(limits)
+        self._most = limits.pulls
         self._name = str(dial.endpoint)
         self._watch = watch
         self._lock = threading.Lock()
@@ -40,6 +41,7 @@ class TcpConnection(Connection):
         return self.ledger.received
 
     def pull(self, pulls: Sequence[Pull], deadline: float) -> int:
+        pulls = pulls[: self._most]
         wanted = stretches(pulls)
         taken = self.ledger.take(pulls, deadline)
         for start, end, nbytes in _requests(wanted[:taken]):
