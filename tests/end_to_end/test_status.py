@@ -140,5 +140,5 @@ def test_the_same_id_with_other_content_names_the_fields(
 
 def test_a_key_that_is_none(cache: nexuskv.Cache) -> None:
     for call in (cache.match, cache.lookup, cache.status, cache.reserve):
-        with pytest.raises(nexuskv.BadRequest, match="length"):
+        with pytest.raises(nexuskv.BadRequest, match="32"):
             call([b"short"])
