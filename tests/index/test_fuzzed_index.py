@@ -54,6 +54,7 @@ def test_the_next_daemon_serves_what_is_whole_or_says_what_to_do(daemon: Daemon)
     taken_over = 0
     for seed in SEEDS:
         for name, data in remains.items():
+            (SHM / name).touch(0o600)
             (SHM / name).write_bytes(data)
         damage(random.Random(seed), whole, used, index_of(daemon))
         daemon.start()

@@ -197,7 +197,13 @@ def test_a_daemon_that_hands_over_while_it_pulls_keeps_what_came() -> None:
 
 def test_hundred_peers_of_which_few_live() -> None:
     living = [Host() for _ in range(3)]
-    dead = [f"tcp://127.0.0.1:{free_port()}" for _ in range(96)]
+    taken = {host.address for host in living}
+    dead: list[str] = []
+    while len(dead) < 96:
+        address = f"tcp://127.0.0.1:{free_port()}"
+        if address not in taken:
+            taken.add(address)
+            dead.append(address)
     unroutable = ["tcp://198.51.100.7:7800"]  # nobody answers there, not even with a refusal
     addresses = [*dead[:50], *(host.address for host in living), *dead[50:], *unroutable]
     many = Host(peers=addresses)
