@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -59,9 +59,6 @@ class Answer(msgspec.Struct, gc=False):
 
 def perform(host: Host, session: Session, request: m.Message, now: float) -> Answer | None:
     """Performs a request; None when it must wait for a segment. Raises NexusError for a refusal."""
-    if isinstance(request, peering.Asked):
-        reply, segments = peering.perform(host.store, session, request)
-        return Answer(reply or m.Done(0), segments=segments)
     return _TABLE[type(request)](host, session, request, now)
 
 
@@ -264,6 +261,11 @@ def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Ans
     return _abroad(session, None, request)
 
 
+def _peering(host: Host, session: Session, request: peering.Asked, now: float) -> Answer:
+    reply, segments = peering.perform(host.store, session, request)
+    return Answer(reply or m.Done(0), segments=segments)
+
+
 def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
     return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
 
@@ -300,4 +302,5 @@ _TABLE: dict[type[m.Message], Callable[[Host, Session, Any, float], Answer | Non
     m.Fetch: _fetch,
     m.Push: _push,
     m.GetPeers: _peers,
+    **dict.fromkeys(get_args(peering.Asked), _peering),
 }
