@@ -197,7 +197,7 @@ def test_a_daemon_that_hands_over_while_it_pulls_keeps_what_came() -> None:
 
 def test_hundred_peers_of_which_few_live() -> None:
     living = [Host() for _ in range(3)]
-    dead = [f"tcp://127.0.0.1:{free_port()}" for _ in range(96)]
+    dead = [f"tcp://127.99.0.{number}:9" for number in range(1, 97)]  # loopback, and nobody there
     unroutable = ["tcp://198.51.100.7:7800"]  # nobody answers there, not even with a refusal
     addresses = [*dead[:50], *(host.address for host in living), *dead[50:], *unroutable]
     many = Host(peers=addresses)
@@ -209,9 +209,8 @@ def test_hundred_peers_of_which_few_live() -> None:
         pages.put(theirs, keys)
         assert ours.fetch(keys).source == living[2].address
         assert pages.verified(ours, keys) == 8
-        assert (
-            many.daemon.log.count("Connect call failed") <= 100
-        )  # said once each, however often it is tried
+        # Said once each, however often it is tried.
+        assert many.daemon.log.count("Connect call failed") <= 100
 
 
 def test_all_hosts_may_have_the_same_list_of_peers() -> None:
