@@ -314,9 +314,10 @@ class Session:
             message = decode(data)
             if type(message) not in _HANDED_OUT:
                 return message
+        if not data:
+            seqpacket.close_all(descriptors)
+            raise self._wire.lost(None)
         try:
-            if not data:
-                raise self._wire.lost(None)
             message = decode(data)
             if isinstance(message, m.Segments):
                 self._mapped.take(message.segments, descriptors)

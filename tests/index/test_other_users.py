@@ -168,5 +168,8 @@ def test_an_object_cut_off_by_another_user_costs_the_next_daemon_nothing(daemon:
 
 
 def test_the_guard_against_cut_off_objects_outlives_a_signal(daemon: Daemon) -> None:
-    daemon.process.send_signal(signal.SIGBUS)
+    with RawSession(daemon.socket) as session:
+        session.committed(session.register(PAGES), 1)
+        daemon.process.send_signal(signal.SIGBUS)
+        assert session.alive()
     test_an_object_cut_off_by_another_user_stops_nobody(daemon, "pins")
