@@ -140,9 +140,9 @@ def _assemble(
 
 
 def _go_outside(chosen: Config, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
-    # Imported here, because most daemons know no other host and need nothing of it.
-    from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415
-    from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415
+    # Most daemons know no other host.
+    from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415  # loaded by those that do
+    from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415  # likewise
 
     thread = PeersThread(settings(chosen.outside, chosen.tenant(os.geteuid())), identity, server)
     outside = thread.start()

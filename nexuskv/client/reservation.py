@@ -58,9 +58,8 @@ class ReservedPage(WritablePage, eq=False):
     @property
     def rows(self) -> slice:
         """Where these tokens are on the page's axis of tokens."""
-        tokens = self.tokens
-        start = tokens.start % self._owner.page_tokens
-        return slice(start, start + len(tokens))
+        start = self.tokens.start % self._owner.page_tokens
+        return slice(start, start + len(self.tokens))
 
     @property
     def _owner(self) -> PageGrant:

@@ -95,9 +95,9 @@ async def _noted(redis: Any, *, host: bytes, pages: Sequence[bytes], seconds: in
 
 def _connected(url: str) -> Redis | RedisCluster:
     from redis.asyncio import Redis  # noqa: PLC0415  # an optional package
-    from redis.asyncio.cluster import ClusterNode, RedisCluster  # noqa: PLC0415
-    from redis.asyncio.retry import Retry  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
+    from redis.asyncio.cluster import ClusterNode, RedisCluster  # noqa: PLC0415  # likewise
+    from redis.asyncio.retry import Retry  # noqa: PLC0415  # likewise
+    from redis.backoff import NoBackoff  # noqa: PLC0415  # likewise
 
     once = Retry(NoBackoff(), 0)  # trying again is the directory's affair
     scheme, _, rest = url.partition("://")
