@@ -61,15 +61,14 @@ class Puts:
 
 def together(reservation: nexuskv.Reservation, pages: Sequence[Page]) -> None:
     """Fills all pages and commits them together; the next batch begins while the commit is on its way."""
-    for target, source in zip(reservation, pages, strict=True):
-        np.copyto(target.buffer, source)
+    reservation.fill(pages)
     reservation.commit(wait=False)
 
 
 def one_by_one(reservation: nexuskv.Reservation, pages: Sequence[Page]) -> None:
     """Fills and commits one by one: a reader can have each as soon as it is there."""
     for target, source in zip(reservation, pages, strict=True):
-        np.copyto(target.buffer, source)
+        target.fill(source)
         target.commit()
     reservation.commit(wait=False)
 

@@ -16,6 +16,7 @@
 #include "src/py_writer.h"
 #include "src/py_directory.h"
 #include "src/py_socket.h"
+#include "src/py_copy.h"
 
 static PyObject *core_index_bytes(PyObject *module, PyObject *args) {
   (void)module;
@@ -102,6 +103,7 @@ static PyMethodDef core_functions[] = {
      "Locks the object for this open file description; False if another holds it."},
     {"owner_alive", core_owner_alive, METH_O, "Does another open file description hold the object's lock?"},
     {"exchange", core_exchange, METH_VARARGS, "Sends a message and receives the next one."},
+    {"fill", core_fill, METH_VARARGS, "Copies pages into slots."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef core_module = {PyModuleDef_HEAD_INIT,

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self, final
 
+import numpy as np
+import numpy.typing as npt
+
 from nexuskv.errors import NexusError
 from nexuskv.native.rows import Buckets, Entry, Extent, Keys, Page, Record, SegmentRow
 
@@ -61,6 +64,19 @@ def owner_alive(fd: int, /) -> bool: ...
 # hung up, and the descriptors that came with it. None when the request could not be sent within the socket's timeout;
 # raises OSError, BlockingIOError when no message came within it.
 def exchange(fd: int, request: bytes, answer: bytearray, /) -> tuple[int, list[int]] | None: ...
+
+# Copies pages of page_bytes into slots of `memory`, which begin every slot_bytes: sources[positions[i]] into the slot that
+# the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError, TypeError for a source that is
+# no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or source that is not there.
+def fill(
+    memory: npt.NDArray[np.uint8],
+    slot_bytes: int,
+    page_bytes: int,
+    handles: list[int],
+    positions: list[int],
+    sources: Sequence[Any] | npt.NDArray[Any],
+    /,
+) -> None: ...
 
 # One attachment to an index; its calls may come from any thread. Its mapping keeps pin_fd's lock, so all three may be
 # closed. Raises LayoutError or OSError.
