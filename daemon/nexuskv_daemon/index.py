@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from nexuskv.contract import Descriptor
 from nexuskv.errors import ArenaFull, BadRequest, StartupError
 from nexuskv.native import EXISTS, FullError, LayoutError, PinArray, Writer, format_index, index_bytes
-from nexuskv.native.rows import Record
-from nexuskv.protocol.messages import SLOT_BITS, SLOT_MASK
 from nexuskv_daemon import pins
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.entries import Entry
@@ -78,7 +76,7 @@ class TenantIndex:
     # -- what the store calls ------------------------------------------------------------------------------------
 
     def reserve(self, arena: Arena, entries: list[Entry], owner: int) -> bool:
-        buckets = self.writer.reserve(_records(arena, entries, owner))
+        buckets = _reserve(self.writer, arena, entries, owner)
         refused = min(buckets, default=0)
         if refused >= 0:
             for entry, bucket in zip(entries, buckets, strict=True):
@@ -304,24 +302,14 @@ def give_up(namespace: Namespace, number: int) -> None:
         Writer(descriptor, -1).set_moved()
 
 
-def _records(arena: Arena, entries: list[Entry], owner: int) -> list[Record]:
-    """One expression, because it runs for every page that is written."""
-    slot_bytes, page_bytes, tokens = arena.slot_bytes, arena.page_bytes, arena.descriptor.page_tokens
-    partial = arena.partial
-    return [
-        (
-            entry.key,
-            b"" if entry.parent is None else entry.parent.key,
-            entry.handle >> SLOT_BITS,
-            (entry.handle & SLOT_MASK) * slot_bytes,
-            page_bytes,
-            partial.get(entry.key, tokens) if partial else tokens,
-            owner,
-            0,
-            0,
-        )
-        for entry in entries
-    ]
+def _reserve(writer: Writer, arena: Arena, entries: list[Entry], owner: int) -> list[int]:
+    """In columns, because it runs for every page that is written."""
+    keys = [entry.key for entry in entries]
+    parents = [b"" if entry.parent is None else entry.parent.key for entry in entries]
+    handles = [entry.handle for entry in entries]
+    full, partial = arena.descriptor.page_tokens, arena.partial
+    tokens = [partial.get(key, full) for key in keys] if partial else [full] * len(keys)
+    return writer.reserve(keys, parents, handles, tokens, arena.slot_bytes, arena.page_bytes, owner)
 
 
 def _all(done: int, entries: list[Entry]) -> None:

@@ -166,10 +166,21 @@ class Writer:
     def instance(self) -> str: ...
     @property
     def tenant(self) -> str: ...
-    # Writes entries as WRITING. A bucket each, or EXISTS, FULL or another code below 0.
-    def reserve(self, records: Sequence[Record], /) -> list[int]: ...
+    # Writes entries as WRITING. A bucket each, or EXISTS, FULL or another code below 0. A parent may be b"", a handle is
+    # segment << 32 | slot.
+    def reserve(
+        self,
+        keys: list[bytes],
+        parents: list[bytes],
+        handles: list[int],
+        tokens: list[int],
+        slot_bytes: int,
+        length: int,
+        owner: int,
+        /,
+    ) -> list[int]: ...
 
-    # Reserve and commit in one.
+    # Reserve and commit in one, of any records.
     def publish(self, records: Sequence[Record], /) -> list[int]: ...
 
     # WRITING -> LIVE; how many.

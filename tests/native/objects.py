@@ -76,6 +76,19 @@ class Objects:
         """Makes pages resident, page n in slot n; their buckets."""
         return self.writer.publish([record(number) for number in numbers])
 
+    def reserve(self, *numbers: int, owner: int = 0) -> list[int]:
+        """Begins to write pages, page n in slot n; their buckets."""
+        records = [record(number) for number in numbers]
+        return self.writer.reserve(
+            [each[0] for each in records],
+            [each[1] for each in records],
+            [SEGMENT << 32 | number for number in numbers],
+            [each[5] for each in records],
+            SLOT_BYTES,
+            PAGE_BYTES,
+            owner,
+        )
+
     def __enter__(self) -> Self:
         return self
 

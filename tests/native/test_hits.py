@@ -148,7 +148,7 @@ def test_a_full_pin_array_is_a_clear_error_and_pins_nothing(objects: Objects) ->
 
 def test_what_is_being_written_is_told_from_what_is_absent(objects: Objects) -> None:
     objects.publish(1)
-    bucket = objects.writer.reserve([record(2)])
+    bucket = objects.reserve(2)
     reader = objects.reader()
 
     assert list(reader.status(keys(1, 2, 3))) == [_core.PRESENT, _core.BEING_WRITTEN, _core.ABSENT]

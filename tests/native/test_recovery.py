@@ -57,7 +57,7 @@ def test_entries_come_in_portions(objects: Objects) -> None:
 
 def test_what_was_being_written_is_told_with_its_owner(objects: Objects) -> None:
     objects.publish(1)
-    (bucket,) = objects.writer.reserve([record(2, owner=77)])
+    (bucket,) = objects.reserve(2, owner=77)
 
     assert objects.writer.recover() == (1, 0, 1, 0, 0)
     (writing,) = [e for e in objects.writer.entries(0, 10)[1] if e[10] == _core.WRITING]
@@ -67,7 +67,7 @@ def test_what_was_being_written_is_told_with_its_owner(objects: Objects) -> None
 
 def test_ties_are_told_and_tear_nothing(objects: Objects) -> None:
     live = objects.publish(1, 2)
-    (writing,) = objects.writer.reserve([record(3, owner=77)])
+    (writing,) = objects.reserve(3, owner=77)
     (retiring,) = objects.publish(4)
     objects.writer.retire([retiring])
     word = 1 << 63 | 3 << 40 | 12

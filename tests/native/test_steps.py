@@ -14,7 +14,7 @@ from tests.native.objects import PAGE_BYTES, SEGMENT, SLOT_BYTES, Objects, key, 
 
 def test_an_entry_goes_through_its_states(objects: Objects) -> None:
     writer, reader = objects.writer, objects.reader()
-    (bucket,) = writer.reserve([record(1, owner=7)])
+    (bucket,) = objects.reserve(1, owner=7)
     assert writer.read(bucket)[-1] == _core.WRITING
     assert (writer.occupied, writer.live) == (1, 0)
 
@@ -34,7 +34,7 @@ def test_an_entry_goes_through_its_states(objects: Objects) -> None:
 
 def test_each_step_starts_from_its_own_state(objects: Objects) -> None:
     writer = objects.writer
-    (bucket,) = writer.reserve([record(1)])
+    (bucket,) = objects.reserve(1)
     assert writer.retire([bucket]) == 0
     assert writer.reclaim([bucket], []) == []
     assert writer.commit([bucket]) == 1
@@ -65,7 +65,7 @@ def test_a_page_that_somebody_reads_is_put_back(objects: Objects) -> None:
 
 
 def test_an_aborted_entry_was_never_there(objects: Objects) -> None:
-    buckets = objects.writer.reserve([record(1), record(2)])
+    buckets = objects.reserve(1, 2)
 
     assert objects.writer.abort(buckets) == 2
     assert list(objects.reader().status(keys(1, 2))) == [_core.ABSENT] * 2
@@ -74,7 +74,7 @@ def test_an_aborted_entry_was_never_there(objects: Objects) -> None:
 
 def test_a_key_has_one_place(objects: Objects) -> None:
     writer = objects.writer
-    assert writer.reserve([record(1), record(1)])[1] == _core.EXISTS
+    assert objects.reserve(1, 1)[1] == _core.EXISTS
     objects.publish(2)
     assert objects.publish(2) == [_core.EXISTS]
 

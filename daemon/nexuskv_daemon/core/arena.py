@@ -160,8 +160,16 @@ class Arena:
         """A hit on each of `entries` ended."""
         for entry in entries:
             entry.pins -= 1
-            if not entry.pins:
-                self._unpinned(entry)
+            if entry.pins:
+                continue
+            if entry.state is RETIRING:
+                self.reclaim((entry,))
+                continue
+            self.pinned -= 1
+            if entry.tie is not None:
+                self.enqueue(entry)
+            elif not entry.children and not entry.queued:  # most often it has children
+                self.policy.add(entry)
 
     def lacking(self, entry: Entry) -> int:
         """Tokens that a page lacks to be full."""
@@ -222,13 +230,6 @@ class Arena:
         """Forgets how many tokens a page has, unless it is there."""
         if key in self.partial and not (key in self.index or key in self.writing or key in self.vacated):
             del self.partial[key]
-
-    def _unpinned(self, entry: Entry) -> None:
-        if entry.state is RETIRING:
-            self.reclaim((entry,))
-            return
-        self.pinned -= 1
-        self.enqueue(entry)
 
     def _unlink(self, entry: Entry) -> None:
         parent = entry.parent

@@ -113,7 +113,7 @@ def _pin(host: Host, session: Session, request: m.Pin, now: float) -> Answer:
     arena = session.arena(request.arena)
     start, entries = host.store.pin(arena, request.keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
-    segments = session.introduce(handles, host.store.memory, writable=False)
+    segments = session.introduce(handles, host.store.memory, writable=False, arena=arena)
     lacking = arena.lacking(entries[-1]) if entries else 0
     return Answer(
         m.Pinned(request.id, session.hold(arena, entries), start, handles, lacking), segments=segments
@@ -138,7 +138,7 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
     handles = [
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
     ]
-    segments = session.introduce(handles, host.store.memory, writable=True)
+    segments = session.introduce(handles, host.store.memory, writable=True, arena=arena)
     return Answer(
         m.Reserved(request.id, reservation.number, plan.positions, handles, plan.busy), segments=segments
     )

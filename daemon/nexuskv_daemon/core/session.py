@@ -75,14 +75,18 @@ class Session:
         self.hits.clear()
         return list(self.reservations.values())
 
-    def introduce(self, handles: list[int], memory: Memory, *, writable: bool) -> list[Segment]:
+    def introduce(
+        self, handles: list[int], memory: Memory, *, writable: bool, arena: Arena | None = None
+    ) -> list[Segment]:
         """Segments of `handles` that this session has no descriptor of yet, `writable` or to read; it gets them now.
 
-        Who may write gets one to read as well: that is what it reads with when the daemon is away.
+        Who may write gets one to read as well: that is what it reads with when the daemon is away. `arena` is theirs, if
+        they are all of one: a session often has all its segments, which is seen quicker than handle by handle.
         """
-        readable = self.readable
-        if not writable and all(handle >> SLOT_BITS in readable for handle in handles):
-            return []
+        if arena is not None and len(arena.pool.segments) <= len(handles):
+            every = arena.pool.segments.keys()
+            if every <= self.readable and (not writable or every <= self.writable):
+                return []
         segments = {handle >> SLOT_BITS for handle in handles}
         given = self._give(segments, memory, writable=True) if writable else []
         return given + self._give(segments, memory, writable=False)

@@ -295,13 +295,14 @@ class Store:
     def _fresh(self, arena: Arena, keys: list[bytes], plan: Plan) -> list[Entry]:
         """A page whose parent is granted just before it hangs from that one."""
         entries: list[Entry] = []
-        last = -2
-        for position, resident, handle in zip(
-            plan.positions, plan.parents, arena.pool.take(len(plan.positions)), strict=True
-        ):
-            parent = entries[-1] if arena.chained and position == last + 1 else resident
-            entries.append(Entry(arena, keys[position], handle, parent, self._tick))
-            last = position
+        handles = arena.pool.take(len(plan.positions))
+        chained, tick = arena.chained, self._tick
+        before, next_position = None, -1
+        for position, resident, handle in zip(plan.positions, plan.parents, handles, strict=True):
+            parent = before if chained and position == next_position else resident
+            before = Entry(arena, keys[position], handle, parent, tick)
+            entries.append(before)
+            next_position = position + 1
         return entries
 
     def _heed_hints(self) -> None:

@@ -89,8 +89,8 @@ static PyObject *py_writer_tie(py_writer *self, PyObject *args) {
 }
 
 static PyMethodDef py_writer_methods[] = {
-    PY_METHOD("reserve", py_writer_reserve, METH_O, "Writes entries as WRITING; a bucket or a code < 0 each."),
-    PY_METHOD("publish", py_writer_publish, METH_O, "Reserve and commit in one."),
+    PY_METHOD("reserve", py_writer_reserve, METH_VARARGS, "Writes entries as WRITING; a bucket or a code < 0 each."),
+    PY_METHOD("publish", py_writer_publish, METH_O, "Reserve and commit in one, of any records."),
     PY_METHOD("commit", py_writer_commit, METH_VARARGS, "WRITING -> LIVE; how many."),
     PY_METHOD("abort", py_writer_abort, METH_O, "WRITING -> gone; how many."),
     PY_METHOD("tie", py_writer_tie, METH_VARARGS, "Stores a word as `owner` of WRITING and LIVE ones; how many."),

@@ -159,7 +159,6 @@ static uint32_t *py_buckets(PyObject *fast) {
 
 /* ---- Writer: the steps of an entry ---- */
 
-typedef int64_t (*py_write)(nx_writer *, nx_record *, size_t);
 typedef int64_t (*py_step)(nx_writer *, const uint32_t *, size_t);
 
 static PyObject *py_places(const nx_record *records, Py_ssize_t n) {
@@ -173,7 +172,7 @@ static PyObject *py_places(const nx_record *records, Py_ssize_t n) {
   return list;
 }
 
-static PyObject *py_writer_write(py_writer *self, PyObject *source, py_write write) {
+static PyObject *py_writer_publish(py_writer *self, PyObject *source) {
   PyObject *fast = PySequence_Fast(source, "records must be a list"), *places = NULL;
   if (fast == NULL) return NULL;
   Py_ssize_t n = PySequence_Fast_GET_SIZE(fast), i = 0;
@@ -181,7 +180,7 @@ static PyObject *py_writer_write(py_writer *self, PyObject *source, py_write wri
   if (records == NULL) PyErr_NoMemory();
   while (records != NULL && i < n && py_record(PySequence_Fast_GET_ITEM(fast, i), &records[i])) i++;
   if (records != NULL && i == n) {
-    write(self->writer, records, (size_t)n);
+    nx_publish(self->writer, records, (size_t)n);
     places = py_places(records, n);
   }
   PyMem_Free(records);
@@ -189,12 +188,41 @@ static PyObject *py_writer_write(py_writer *self, PyObject *source, py_write wri
   return places;
 }
 
-static PyObject *py_writer_reserve(py_writer *self, PyObject *records) {
-  return py_writer_write(self, records, nx_reserve);
+/* In columns: a tuple for each page would cost more than all that is done with it. `like` has what they share. */
+static bool py_columns(PyObject *const columns[4], uint64_t slot_bytes, const nx_record *like, nx_record *records) {
+  for (Py_ssize_t i = 0, n = PyList_GET_SIZE(columns[0]); i < n; i++) {
+    uint64_t handle;
+    records[i] = *like;
+    if (!py_key_bytes(PyList_GET_ITEM(columns[0], i), records[i].key, false) ||
+        !py_key_bytes(PyList_GET_ITEM(columns[1], i), records[i].parent, true) ||
+        !py_u64(PyList_GET_ITEM(columns[2], i), &handle) ||
+        !py_u32(PyList_GET_ITEM(columns[3], i), &records[i].tokens))
+      return false;
+    records[i].segment = (uint32_t)(handle >> 32);
+    records[i].offset = (handle & UINT32_MAX) * slot_bytes;
+  }
+  return true;
 }
 
-static PyObject *py_writer_publish(py_writer *self, PyObject *records) {
-  return py_writer_write(self, records, nx_publish);
+static PyObject *py_writer_reserve(py_writer *self, PyObject *args) {
+  PyObject *columns[4], *places = NULL;
+  nx_record like = {0};
+  unsigned long long slot_bytes, owner;
+  if (!PyArg_ParseTuple(args, "O!O!O!O!KIK", &PyList_Type, &columns[0], &PyList_Type, &columns[1], &PyList_Type,
+                        &columns[2], &PyList_Type, &columns[3], &slot_bytes, &like.length, &owner))
+    return NULL;
+  like.owner = owner;
+  Py_ssize_t n = PyList_GET_SIZE(columns[0]);
+  for (int i = 1; i < 4; i++)
+    if (PyList_GET_SIZE(columns[i]) != n) return PyErr_Format(PyExc_ValueError, "columns of different lengths");
+  nx_record *records = PyMem_New(nx_record, n + 1);
+  if (records == NULL) return PyErr_NoMemory();
+  if (py_columns(columns, slot_bytes, &like, records)) {
+    nx_reserve(self->writer, records, (size_t)n);
+    places = py_places(records, n);
+  }
+  PyMem_Free(records);
+  return places;
 }
 
 static PyObject *py_writer_step(py_writer *self, PyObject *source, py_step step) {
