@@ -196,6 +196,7 @@ def test_writers_killed_one_after_the_other(daemon: Daemon, client: nexuskv.Clie
         with processes.running(writer, daemon.address, step) as killed:
             killed.receive()
         until(lambda: client.stats().sessions == 1, "the daemon knows that the writer is dead")
+        until(lambda: figures(client).writing == 0, "its slots came back")
         client.evict(everything=True)
 
     assert figures(client).free == SLOTS
