@@ -350,7 +350,9 @@ class Reservation(PageGrant):
             self.check(place)
         for number, segment in self._segments.items():
             here = [at for at, handle in enumerate(self._handles) if handle >> SLOT_BITS == number]
-            copy_pages(segment, [self._handles[at] for at in here], [self._positions[at] for at in here], sources)
+            copy_pages(
+                segment, [self._handles[at] for at in here], [self._positions[at] for at in here], sources
+            )
 
     def commit(self, *, wait: bool = True) -> None:
         self.settle()
@@ -376,9 +378,7 @@ class Reservation(PageGrant):
         super().__del__()
 
 
-def copy_pages(
-    segment: MappedSegment, handles: list[int], positions: list[int], sources: Contents
-) -> None:
+def copy_pages(segment: MappedSegment, handles: list[int], positions: list[int], sources: Contents) -> None:
     """Fills slots of `segment` from `sources` at `positions`. Raises BadRequest."""
     try:
         fill(segment.memory, segment.slot_bytes, segment.pages.shape[1], handles, positions, sources)

@@ -65,9 +65,9 @@ def owner_alive(fd: int, /) -> bool: ...
 # raises OSError, BlockingIOError when no message came within it.
 def exchange(fd: int, request: bytes, answer: bytearray, /) -> tuple[int, list[int]] | None: ...
 
-# Copies pages of page_bytes into slots of `memory`, which begin every slot_bytes: sources[positions[i]] into the slot that
-# the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError, TypeError for a source that is
-# no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or source that is not there.
+# Copies pages of page_bytes into slots of `memory`, which begin every slot_bytes: sources[positions[i]] into the slot
+# that the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError or TypeError for a source
+# that is no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or source that is not there.
 def fill(
     memory: npt.NDArray[np.uint8],
     slot_bytes: int,
@@ -166,8 +166,8 @@ class Writer:
     def instance(self) -> str: ...
     @property
     def tenant(self) -> str: ...
-    # Writes entries as WRITING. A bucket each, or EXISTS, FULL or another code below 0. A parent may be b"", a handle is
-    # segment << 32 | slot.
+    # Writes entries as WRITING. A bucket each, or EXISTS, FULL or another code below 0. A parent may be b"", a handle
+    # is segment << 32 | slot.
     def reserve(
         self,
         keys: list[bytes],

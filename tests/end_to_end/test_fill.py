@@ -64,7 +64,9 @@ def test_buffers_of_all_kinds(cache: nexuskv.Cache) -> None:
 def test_sources_are_those_of_the_keys_that_were_asked_for(cache: nexuskv.Cache) -> None:
     wanted = keys(cache, CHAIN)
     put(cache, wanted[:10])
-    sources: list[bytes] = [b"resident: not looked at"] * 10 + [bytes(row) for row in contents(cache, wanted[10:])]
+    sources: list[bytes] = [b"resident: not looked at"] * 10 + [
+        bytes(row) for row in contents(cache, wanted[10:])
+    ]
     with cache.reserve(wanted) as pages:
         assert len(pages) == CHAIN - 10
         pages.fill(sources)

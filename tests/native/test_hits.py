@@ -7,7 +7,7 @@ import pytest
 
 from nexuskv.errors import Closed, NexusError
 from nexuskv.native import _core
-from tests.native.objects import PAGE_BYTES, SEGMENT, SLOT_BYTES, Objects, key, keys, record
+from tests.native.objects import PAGE_BYTES, SEGMENT, SLOT_BYTES, Objects, key, keys
 
 
 def test_the_leading_resident_run_is_found(objects: Objects) -> None:

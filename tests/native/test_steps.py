@@ -73,7 +73,6 @@ def test_an_aborted_entry_was_never_there(objects: Objects) -> None:
 
 
 def test_a_key_has_one_place(objects: Objects) -> None:
-    writer = objects.writer
     assert objects.reserve(1, 1)[1] == _core.EXISTS
     objects.publish(2)
     assert objects.publish(2) == [_core.EXISTS]

@@ -80,8 +80,8 @@ class Session:
     ) -> list[Segment]:
         """Segments of `handles` that this session has no descriptor of yet, `writable` or to read; it gets them now.
 
-        Who may write gets one to read as well: that is what it reads with when the daemon is away. `arena` is theirs, if
-        they are all of one: a session often has all its segments, which is seen quicker than handle by handle.
+        Who may write gets one to read as well: that is what it reads with when the daemon is away. `arena` is
+        theirs, if they are all of one: a session often has all its segments, seen quicker than handle by handle.
         """
         if arena is not None and len(arena.pool.segments) <= len(handles):
             every = arena.pool.segments.keys()
