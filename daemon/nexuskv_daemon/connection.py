@@ -23,6 +23,7 @@ class Connection:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, seqpacket.SEND_BUFFER)
         self.sock = sock
+        self._descriptor = sock.fileno()
         self.number = number
         self.closing = False
         self.mute = False
@@ -35,10 +36,7 @@ class Connection:
 
     def receive(self, receiver: Receiver) -> memoryview | None:
         """The next message, empty at the end; None when there is none now."""
-        try:
-            return receiver.plain(self.sock)
-        except BlockingIOError:
-            return None
+        return receiver.polled(self._descriptor)
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> bool:
         """Sends now, or queues behind what waits and returns False. Raises OSError."""

@@ -75,9 +75,6 @@ def serve(chosen: Config) -> None:
     """Starts, serves until told to stop, and leaves nothing behind unless told to keep. Raises StartupError."""
     early = _note_stops()
     limits.raise_nofile()
-    # A daemon that preempts the engine at each of its messages makes both slower; hits never wait for it.
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     budget = chosen.memory or limits.default_budget()
     with contextlib.ExitStack() as stack:
         lock = InstanceLock(chosen.instance)

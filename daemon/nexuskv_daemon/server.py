@@ -5,6 +5,7 @@ Owns the connections and the order of things. Decides nothing: what a message me
 
 import itertools
 import logging
+import os
 import select
 import socket
 import time
@@ -183,8 +184,8 @@ class Server:
     def _receive_some(self, connection: Connection) -> None:
         """What a client has to say, for a short turn, without going back to the kernel to ask who is ready.
 
-        Commits that want no reply come in runs. And whoever gets its reply on this CPU runs before this process does
-        again, so its next request is often there by then.
+        Commits that want no reply come in runs. And a client on this CPU runs between its reply and the next look, so
+        its next request is often there by then.
         """
         commits: list[Commit] = []
         end = time.monotonic() + TURN_SECONDS
@@ -201,6 +202,7 @@ class Server:
                 return
             if request is not None:
                 going = self._serve_one(connection, request) and time.monotonic() < end
+                os.sched_yield()  # nothing is left to do here, and a client on this CPU can go on
             elif data is None:  # nothing more, or an event that came for another with the same descriptor
                 return
             elif not data:

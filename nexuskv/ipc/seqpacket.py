@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nexuskv.errors import Disconnected, LocalError
-from nexuskv.native import exchange
+from nexuskv.native import exchange, poll
 from nexuskv.protocol.messages import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 
 _RIGHTS_SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
@@ -50,6 +50,11 @@ class Receiver:
         except ConnectionResetError:
             # It hung up without having read all of ours. The kernel says so once, before what it had sent until then.
             return self._view[: sock.recv_into(self._buffer)]
+
+    def polled(self, descriptor: int) -> memoryview | None:
+        """As `plain`, of a socket by its descriptor; None when no message is there now. Never waits."""
+        nbytes = poll(descriptor, self._buffer)
+        return None if nbytes is None else self._view[:nbytes]
 
     def exchanged(self, sock: socket.socket, request: bytes) -> tuple[memoryview, list[int]] | None:
         """Sends `request`; then the next message and its descriptors. None when it could not be sent in time."""

@@ -28,6 +28,7 @@ from nexuskv.native._core import (
     lock_owner,
     owner_alive,
     pin_bytes,
+    poll,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "lock_owner",
     "owner_alive",
     "pin_bytes",
+    "poll",
 ]
 
 

@@ -103,6 +103,7 @@ static PyMethodDef core_functions[] = {
      "Locks the object for this open file description; False if another holds it."},
     {"owner_alive", core_owner_alive, METH_O, "Does another open file description hold the object's lock?"},
     {"exchange", core_exchange, METH_VARARGS, "Sends a message and receives the next one."},
+    {"poll", core_poll, METH_VARARGS, "Receives a message that is there."},
     {"fill", core_fill, METH_VARARGS, "Copies pages into slots."},
     {NULL, NULL, 0, NULL}};
 

@@ -65,6 +65,10 @@ def owner_alive(fd: int, /) -> bool: ...
 # raises OSError, BlockingIOError when no message came within it.
 def exchange(fd: int, request: bytes, answer: bytearray, /) -> tuple[int, list[int]] | None: ...
 
+# Receives a message that is there into `answer`: its bytes, 0 when the peer hung up, None when there is none now. Never
+# waits. Descriptors that come with it are closed by the kernel. Raises OSError.
+def poll(fd: int, answer: bytearray, /) -> int | None: ...
+
 # Copies pages of page_bytes into slots of `memory`, which begin every slot_bytes: sources[positions[i]] into the slot
 # that the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError or TypeError for a source
 # that is no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or source that is not there.

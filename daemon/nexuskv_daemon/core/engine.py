@@ -92,10 +92,8 @@ class Engine:
         """Performs commits that want no reply, in one step where they are of one reservation: they come in runs."""
         first = commits[0]
         session = self._host.sessions[number]
-        if (
-            session.greeted
-            and len(commits) > 1
-            and all(each.reservation == first.reservation and not each.rest for each in commits)
+        if session.greeted and all(
+            each.reservation == first.reservation and not each.rest for each in commits
         ):
             places = [place for each in commits for place in each.pages]
             with contextlib.suppress(NexusError):  # one of them is refused: which, shows one by one

@@ -65,6 +65,25 @@ static PyObject *py_exchange(int fd, const Py_buffer *request, Py_buffer *answer
   return descriptors == NULL ? NULL : Py_BuildValue("nN", (Py_ssize_t)got, descriptors);
 }
 
+/* What is there, without waiting and without an error when nothing is: a server looks after every message. */
+static PyObject *py_poll(int fd, Py_buffer *answer) {
+  ssize_t got = recv(fd, answer->buf, (size_t)answer->len, MSG_DONTWAIT);
+  if (got < 0 && errno == ECONNRESET) got = recv(fd, answer->buf, (size_t)answer->len, MSG_DONTWAIT);
+  if (got >= 0) return PyLong_FromSsize_t(got);
+  if (errno == EAGAIN || errno == EINTR) Py_RETURN_NONE;
+  return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *core_poll(PyObject *module, PyObject *args) {
+  (void)module;
+  int fd;
+  Py_buffer answer;
+  if (!PyArg_ParseTuple(args, "iw*", &fd, &answer)) return NULL;
+  PyObject *result = py_poll(fd, &answer);
+  PyBuffer_Release(&answer);
+  return result;
+}
+
 static PyObject *core_exchange(PyObject *module, PyObject *args) {
   (void)module;
   int fd;
