@@ -23,7 +23,7 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture(params=SIZES.values(), ids=SIZES.keys())
+@pytest.fixture(params=list(SIZES.values()), ids=list(SIZES))
 def cache(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[nexuskv.Cache]:
     descriptor: Descriptor = request.param
     with daemon.client() as client:
