@@ -26,6 +26,7 @@ from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 
 
@@ -57,7 +58,7 @@ class Cache:
         root = contract.content_root if descriptor.content_keyed else contract.chain_root
         self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
         self._origin = Origin(keeper, descriptor, self.root, self.match)
-        self._cost = m.ComputeCost()
+        self._cost = h.ComputeCost()
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
@@ -122,7 +123,7 @@ class Cache:
 
         A fetch that would take longer, by what its path was measured to be, is not made.
         """
-        self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
+        self._cost = h.ComputeCost(seconds_per_token, seconds_per_token_squared)
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)

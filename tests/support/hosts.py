@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Sequence
 
 import nexuskv
-from nexuskv.protocol.messages import PeerStats
+from nexuskv.protocol.hosts import PeerStats
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 

@@ -1,7 +1,8 @@
 """The daemon's behaviour: a request in, effects out.
 
 Owns sessions, the order of a session's life (hello first), and requests that wait for a segment. What a request does is
-in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
+in the `requests.py` of its subject, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of
+a monotonic clock.
 """
 
 import contextlib
