@@ -7,11 +7,12 @@ import pytest
 
 import nexuskv
 from nexuskv.protocol.messages import MAX_KEYS
+from tests.end_to_end.conftest import PAGES
 from tests.support.daemon import Daemon, running
-from tests.support.pages import fill, keys, put, small, verified
+from tests.support.figures import writing
+from tests.support.pages import fill, keys, put, verified
 from tests.support.waiting import until
 
-PAGES = small(kib=4)
 SLOTS = 64
 BATCH = 8
 
@@ -20,21 +21,6 @@ BATCH = 8
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", f"{SLOTS * 4}KiB", memory=f"{SLOTS * 4}KiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
-def cache(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(PAGES, model="m")
-
-
-def writing(client: nexuskv.Client) -> int:
-    return client.stats().arenas[0].writing
 
 
 def all_slots_come_back(cache: nexuskv.Cache) -> None:

@@ -17,6 +17,7 @@ from tests.groups.conftest import HYBRID
 from tests.support import processes
 from tests.support.boundaries import boundary_keys, fill_boundary, put_boundaries, verified_boundary
 from tests.support.daemon import Daemon
+from tests.support.figures import writing
 from tests.support.pages import fill
 from tests.support.relay import relaying
 from tests.support.threads import Task, last, together, writer
@@ -35,10 +36,6 @@ def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
 @pytest.fixture
 def group(client: nexuskv.Client) -> nexuskv.Group:
     return client.open_group(HYBRID, model="m")
-
-
-def writing(client: nexuskv.Client) -> int:
-    return sum(arena.writing for arena in client.stats().arenas)
 
 
 def engine(pipe: Connection, address: str, step: str) -> None:

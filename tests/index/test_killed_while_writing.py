@@ -9,21 +9,16 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
-from nexuskv.protocol.stats import ArenaStats
 from tests.index.conftest import PAGES, SLOTS
 from tests.support import processes
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.pages import content, fill, keys, put, small, verified
 from tests.support.threads import Task, last, together, writer
 from tests.support.waiting import until
 
 CHAIN = 8
 COMMITTED = 3
-
-
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
 
 
 def engine(pipe: Connection, address: str, shared: bool) -> None:
