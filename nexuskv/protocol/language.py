@@ -20,6 +20,7 @@ Request = (
     | m.ReserveGroup
     | m.Commit
     | m.Abort
+    | m.Withdraw
     | m.GetStats
     | m.Evict
     | m.Drain

@@ -4,9 +4,9 @@ Owns the wire form: each struct is a msgpack array `[tag, id, field, ...]`, so a
 field added at the end with a default is understood by both sides. Knows nothing of sockets or of what the daemon does.
 
 `id` pairs a reply with its request. Any request may have id 0: it gets no reply unless it is refused. So do `Commit`,
-`Abort`, `Release` and `DropBranches` where nobody waits; they are done in order, so the reply to a later request tells
-that they arrived. A *handle* is one integer, `segment << SLOT_BITS | slot`: its byte offset in the segment is
-`slot * slot_bytes`, its length the descriptor's `page_bytes`.
+`Abort`, `Withdraw`, `Release` and `DropBranches` where nobody waits; they are done in order, so the reply to a later
+request tells that they arrived. A *handle* is one integer, `segment << SLOT_BITS | slot`: its byte offset in the
+segment is `slot * slot_bytes`, its length the descriptor's `page_bytes`.
 """
 
 from typing import Annotated
@@ -107,6 +107,12 @@ class Abort(Message, frozen=True, tag="abort"):
     """Gives back every page of a reservation that is not committed yet, and ends it."""
 
     reservation: U63
+
+
+class Withdraw(Message, frozen=True, tag="withdraw"):
+    """Takes back the `Reserve` with id `request`, whose reply nobody will read: what it grants is given back."""
+
+    request: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
 class Release(Message, frozen=True, tag="release"):

@@ -15,6 +15,7 @@ import msgspec
 from nexuskv import contract
 from nexuskv.errors import BadRequest, NotReserved, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.branches import Append
 from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
@@ -38,12 +39,21 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """A reserve or append that waits for a segment to be made."""
+
+    session: Session
+    request: m.Reserve | m.ReserveGroup | Append
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
-    """What requests act on: the store, who the daemon is, and all sessions by number."""
+    """What requests act on: the store, who the daemon is, all sessions by number, and what waits for a segment."""
 
     store: Store
     identity: Identity
     sessions: dict[int, Session] = field(default_factory=dict)
+    parked: list[Parked] = field(default_factory=list)
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -126,6 +136,8 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
     if not reservation.entries:
         return Answer(m.Reserved(request.id, 0, [], [], plan.busy))
     session.reservations[reservation.number] = reservation
+    if older is None:
+        reservation.request = request.id
     host.store.room.grow_ahead(arena, now)
     handles = [
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
@@ -198,6 +210,19 @@ def _abort(host: Host, session: Session, request: m.Abort, now: float) -> Answer
     return Answer(m.Done(request.id))
 
 
+def _withdraw(host: Host, session: Session, request: m.Withdraw, now: float) -> Answer:
+    for parked in host.parked:
+        if parked.session is session and parked.request.id == request.request:
+            host.parked.remove(parked)
+            return Answer(m.Reserved(request.request, 0, [], [], 0))
+    for number, held in session.reservations.items():
+        if isinstance(held, Reservation) and held.request == request.request:
+            held.abort()
+            del session.reservations[number]
+            break
+    return Answer(m.Done(request.id))
+
+
 def _release(host: Host, session: Session, request: m.Release, now: float) -> Answer:
     for hit in request.hits:
         session.release(hit)
@@ -229,6 +254,7 @@ TABLE: dict[type[m.Message], Handler] = {
     m.ReserveGroup: _reserve_group,
     m.Commit: _commit,
     m.Abort: _abort,
+    m.Withdraw: _withdraw,
     m.Release: _release,
     m.Attach: _attach,
     m.Map: _map,
