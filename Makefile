@@ -6,7 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# Debian splits off what a virtual environment and an extension module need; root on a machine with apt gets it installed.
+# Installs the packages that follow it, where this is root on a machine with apt.
+APT = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+
+# $(call wanted,COMMAND=PACKAGE ...) sees to other people's programs. What needs one that stays missing is skipped and says so.
+define wanted
+@missing=; for each in $(1); do command -v $${each%=*} >/dev/null || missing="$$missing $${each#*=}"; done; \
+    [ -z "$$missing" ] || { $(APT) $$missing >/dev/null; } || \
+    echo "not here, so what needs it is skipped:$$missing (Debian and Ubuntu: apt-get install$$missing)" >&2
+endef
+BENCH_TOOLS := iperf3=iperf3
+TEST_TOOLS := $(BENCH_TOOLS) redis-server=redis-server ip=iproute2 pkg-config=pkg-config
+
+# Debian splits off what a virtual environment and an extension module need.
 COMPLETE = $(PYTHON) -c 'import os, sysconfig, venv, ensurepip; \
     open(os.path.join(sysconfig.get_paths()["include"], "Python.h")).close()' 2>/dev/null
 
@@ -20,12 +33,11 @@ demo: $(VENV)/.stamp-demo  ## the main job on real input, in about a minute
 	$(BIN)/nexuskv demo $(ARGS)
 
 bench: $(VENV)/.stamp-bench  ## all figures against their floors (ARGS="core --json" chooses)
-	@command -v iperf3 >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iperf3 >/dev/null; } || \
-	    echo "iperf3 is missing: what TCP is compared with is not measured (Debian and Ubuntu: apt-get install iperf3)" >&2
+	$(call wanted,$(BENCH_TOOLS))
 	$(BIN)/nexuskv bench $(ARGS)
 
 test: $(VENV)/.stamp-dev  ## the test suite (ARGS="-k name" chooses)
+	$(call wanted,$(TEST_TOOLS))
 	$(BIN)/python -m pytest $(ARGS)
 
 softroce: $(VENV)/.stamp-dev  ## the RDMA tests alone, in emulated machines with soft-RoCE (root, x86-64, apt)
@@ -74,8 +86,7 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "NexusKV needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
 	        "Install one and say: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@$(COMPLETE) || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-	    apt-get install -y -qq python3-venv python3-dev >/dev/null && $(COMPLETE); } || { \
+	@$(COMPLETE) || { $(APT) python3-venv python3-dev >/dev/null && $(COMPLETE); } || { \
 	    echo "'$(PYTHON)' lacks venv, ensurepip or Python.h; on Debian and Ubuntu: apt-get install python3-venv python3-dev" >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -72,6 +72,7 @@ class SegmentObjects:
             log.warning("segment %d has %d bytes instead of %d", number, there, nbytes)
             os.close(writer)
             return False
+        self._namespace.expect(DATA, number, nbytes)
         self.adopt(number, SegmentObject(self._namespace, number, writer))
         return True
 

@@ -19,6 +19,8 @@ from nexuskv.quantity import parse_size
 from nexuskv_daemon.index import Sizes
 
 SMALLEST_SEGMENT = 64 << 20
+FEWEST_BYTES = 4096
+"""Of a budget or a segment that is asked for: shared memory comes in pages of so many."""
 SEGMENTS_A_BUDGET = 64
 BYTES_AN_ENTRY = 16 << 10
 FEWEST_ENTRIES, MOST_ENTRIES = 16_384, 4 << 20
@@ -127,13 +129,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--memory",
-        type=_told(parse_size),
+        type=_some_bytes,
         default=0,
         help="most shared memory to take, e.g. 4GiB (a quarter of what is free)",
     )
     add(
         "--segment-bytes",
-        type=_told(parse_size),
+        type=_some_bytes,
         default=0,
         help="size of one segment (1/64 of --memory, 64MiB at least)",
     )
@@ -251,6 +253,13 @@ def _told(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return told
+
+
+def _some_bytes(text: str) -> int:
+    nbytes = _told(parse_size)(text)
+    if nbytes < FEWEST_BYTES:
+        raise argparse.ArgumentTypeError(f"{text!r}: nothing fits into less than {FEWEST_BYTES} bytes")
+    return nbytes
 
 
 def _count(text: str) -> int:

@@ -285,6 +285,7 @@ def _mend_touch(namespace: Namespace, number: int) -> None:
             log.warning("the hints in touch object %d are lost: it was cut off", number)
             os.ftruncate(touch, nbytes)
             os.posix_fallocate(touch, 0, nbytes)
+    namespace.expect(TOUCH, number, nbytes)
 
 
 def _useless(why: str) -> StartupError:

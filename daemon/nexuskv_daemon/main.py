@@ -34,6 +34,7 @@ from nexuskv_daemon.publications import Publications
 from nexuskv_daemon.recovery import Known
 from nexuskv_daemon.server import Server, Shells
 from nexuskv_daemon.shm import Namespace
+from nexuskv_daemon.trimming import Trimmer
 from nexuskv_daemon.worker import Worker
 
 log = logging.getLogger("nexuskvd")
@@ -133,6 +134,9 @@ def _assemble(
     stack.callback(lambda: branches.close(keep=chosen.keep or server.keep))
     stack.callback(lambda: _let_go(shells, keep=chosen.keep or server.keep))
     stack.callback(server.close)
+    trimmer = Trimmer(namespace)
+    trimmer.start()
+    stack.callback(trimmer.stop)
     return server
 
 

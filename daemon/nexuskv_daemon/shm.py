@@ -4,6 +4,7 @@ Owns their names, creation and removal, and is the only module that knows posix_
 """
 
 import contextlib
+import logging
 import os
 import re
 from pathlib import Path
@@ -16,6 +17,9 @@ from nexuskv_daemon.own import MODE, refuse_foreign
 
 BLOCK = 512
 """Bytes in the unit of st_blocks (stat(2))."""
+SLACK = 2 << 20
+"""What the kernel may take beyond an object's length: a huge page."""
+log = logging.getLogger(__name__)
 
 
 class Namespace:
@@ -23,6 +27,7 @@ class Namespace:
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
+        self._lengths: dict[tuple[str, int], int] = {}
         self._pattern = re.compile(
             re.escape(f"nexuskv-{instance}-") + r"(data|index|touch|pins)-(0|[1-9][0-9]*)"
         )
@@ -43,7 +48,24 @@ class Namespace:
             except (OSError, posix_ipc.Error) as error:
                 raise ArenaFull(f"cannot make {name} of {nbytes} bytes: {error}") from error
             undo.pop_all()
+        self.expect(kind, number, nbytes)
         return made.fd
+
+    def expect(self, kind: str, number: int, nbytes: int) -> None:
+        """An object is to stay at `nbytes`, from now until it is removed."""
+        self._lengths[kind, number] = nbytes
+
+    def trim(self) -> None:
+        """Cuts back what others made longer, of all objects that were made or expected here. For any thread."""
+        for (kind, number), nbytes in list(self._lengths.items()):
+            path = SHM / self._name(kind, number)[1:]
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                there = path.stat()
+                if there.st_size > nbytes or there.st_blocks * BLOCK > nbytes + SLACK:
+                    log.warning("%s is cut back to %d bytes: one of its clients made it longer", path, nbytes)
+                    length = min(there.st_size, nbytes)
+                    os.truncate(path, length + 1)  # memory past the end goes only when the length changes
+                    os.truncate(path, length)
 
     def open(self, kind: str, number: int, *, writable: bool) -> int:
         """A descriptor of its own of an object that is there. Raises ArenaFull when descriptors run out."""
@@ -62,6 +84,7 @@ class Namespace:
     def remove(self, kind: str, number: int) -> None:
         """Removes the name, if it is there; the memory goes with the last mapping. Raises StartupError."""
         name = self._name(kind, number)
+        self._lengths.pop((kind, number), None)
         try:
             posix_ipc.unlink_shared_memory(name)
         except posix_ipc.ExistentialError:

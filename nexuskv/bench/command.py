@@ -16,6 +16,7 @@ from nexuskv.bench import crash, report
 from nexuskv.bench.figures import Definition, Outcome, Readings, figures
 from nexuskv.bench.suite import Effort, Suite, Tell
 from nexuskv.bench.suites import ON_REQUEST, SUITES
+from nexuskv.harness.arguments import count
 from nexuskv.harness.daemon import ending_on_sigterm
 
 RUNS = 5
@@ -46,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         f" device, or {CRASH}, which kills the daemon under load",
     )
     parser.add_argument(
-        "--runs", type=_count, default=RUNS, metavar="N", help="show the middle one of N runs (%(default)s)"
+        "--runs", type=count, default=RUNS, metavar="N", help="show the middle one of N runs (%(default)s)"
     )
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument(
@@ -57,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--quick", action="store_true", help="small and short, to see that it works: its figures mean nothing"
     )
     parser.add_argument(
-        "--kills", type=_count, default=KILLS, metavar="N", help=f"{CRASH}: how often (%(default)s)"
+        "--kills", type=count, default=KILLS, metavar="N", help=f"{CRASH}: how often (%(default)s)"
     )
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help=f"{CRASH}: of all chance (%(default)s)"
@@ -118,10 +119,3 @@ def _progress() -> Iterator[Tell]:
         return
     with console.status("starting") as status:
         yield status.update
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from rich.table import Table
 
 from nexuskv.cli.options import Subparsers, add_socket, connect, console, print_json, wide_table
-from nexuskv.protocol.messages import PeerStats
+from nexuskv.protocol.hosts import PeerStats
 from nexuskv.quantity import format_size
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client import fetching
-from nexuskv.client.asked import AskedWay, find
+from nexuskv.client.asked import find
 from nexuskv.client.branch import Branch, attach_branch, open_branch
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
@@ -21,14 +21,13 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
-from nexuskv.client.shared import SharedWay
+from nexuskv.client.ways import Way, search, search_again, way_to
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
-
-Way = SharedWay | AskedWay
 
 
 class PageStatus(NamedTuple):
@@ -59,7 +58,7 @@ class Cache:
         root = contract.content_root if descriptor.content_keyed else contract.chain_root
         self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
         self._origin = Origin(keeper, descriptor, self.root, self.match)
-        self._cost = m.ComputeCost()
+        self._cost = h.ComputeCost()
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
@@ -87,21 +86,25 @@ class Cache:
         the hit has those up to the first that is absent.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
-        dead. With `fetch`, what is absent is pulled from another host first, as by `fetch`. The hit must be closed: use
-        it in a `with`. Raises PinsFull, Disconnected.
+        dead: what is not mapped is a miss then. With `fetch`, what is absent is pulled from another host first, as by
+        `fetch`. The hit must be closed: use it in a `with`. Raises PinsFull, and Disconnected where the client shares
+        no index, or lost it to a daemon that started afresh and is gone too.
         """
         if fetch:
             return self._match_fetching(keys, within)
         way = self._way
+        if not way.session.alive:
+            way = self._choose()
         try:
-            return (way if way.session.alive else self._choose()).match(keys)
+            return way.match(keys)
         except Moved:  # this daemon's successor started afresh
             way.session.close()
         except Disconnected:  # it was asked, and is gone or was restarted
             pass
         except ValueError as error:
             raise no_key(error) from error
-        return self._choose().match(keys)
+        hit: Hit = search_again(self._choose, lambda other: other.match(keys))
+        return hit
 
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
         """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (5).
@@ -120,7 +123,7 @@ class Cache:
 
         A fetch that would take longer, by what its path was measured to be, is not made.
         """
-        self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
+        self._cost = h.ComputeCost(seconds_per_token, seconds_per_token_squared)
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)
@@ -137,16 +140,10 @@ class Cache:
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
-        way = self._choose()
         try:
-            return way.boundary(keys)
-        except Moved:
-            way.session.close()
-        except Disconnected:
-            pass
+            return search(self._choose(), self._choose, lambda way: way.boundary(keys))
         except ValueError as error:
             raise no_key(error) from error
-        return self._choose().boundary(keys)
 
     def explain(self, keys: Keys, *, read_bytes: int | None = None) -> Explanation:
         """Whether these pages are best read here, pulled from a peer or computed: with path, numbers and reason.
@@ -230,12 +227,6 @@ class Cache:
         if session is not self._way.session:
             self._way = way_to(session, self.descriptor)
         return self._way
-
-
-def way_to(session: Session, descriptor: contract.Descriptor) -> Way:
-    """The way to a descriptor's pages through a session. Raises DescriptorConflict, Disconnected."""
-    session.arena(descriptor)  # registers it, which is what attaches the session to the shared index
-    return SharedWay(session, descriptor) if session.shared else AskedWay(session, descriptor)
 
 
 def no_key(error: ValueError) -> BadRequest:

@@ -21,6 +21,7 @@ from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest
 from nexuskv.gain import Paths
 from nexuskv.ipc import address as addresses
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 
 Address = str | os.PathLike[str] | None
@@ -109,9 +110,9 @@ class Client:
         """
         return fetching.push(self._keeper, keys, peer, within)
 
-    def peers(self) -> m.Peers:
+    def peers(self) -> h.Peers:
         """Other hosts that the daemon knows, how quick the way to each is, and how the directory is."""
-        return self._keeper.use(lambda session: session.call(m.GetPeers(session.number()), m.Peers))
+        return self._keeper.use(lambda session: session.call(h.GetPeers(session.number()), h.Peers))
 
     def close(self) -> None:
         """Ends the session. Arrays from hits must not be used any more."""

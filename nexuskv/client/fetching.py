@@ -18,6 +18,7 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import DeadlineExceeded, Disconnected
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 
 R = TypeVar("R", bound=m.Message)
@@ -48,12 +49,12 @@ class Plan(NamedTuple):
 
     descriptor: Descriptor
     keys: Keys
-    cost: m.ComputeCost
+    cost: h.ComputeCost
 
-    def requests(self, until: float) -> Iterator[m.Fetch]:
+    def requests(self, until: float) -> Iterator[h.Fetch]:
         """One request for every MAX_KEYS keys; where one page restores all before it, the last ones will do."""
         for at, chunk, parent in _chunks(self.keys, chained=isinstance(self.descriptor.reuse, AllPages)):
-            yield m.Fetch(0, self.descriptor.digest, chunk, _milliseconds(until), parent, at, self.cost)
+            yield h.Fetch(0, self.descriptor.digest, chunk, _milliseconds(until), parent, at, self.cost)
 
 
 def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], bytes]]:
@@ -67,11 +68,11 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: m.Fetch | m.Push, expected: type[R], session: Session) -> R:
+def _ask(request: h.Fetch | h.Push, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
-def _aside(keeper: SessionKeeper, request: m.Fetch | m.Push, expected: type[R]) -> R:
+def _aside(keeper: SessionKeeper, request: h.Fetch | h.Push, expected: type[R]) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)
 
@@ -82,7 +83,7 @@ def fetch(keeper: SessionKeeper, plan: Plan, within: float | None) -> Fetched:
     total = Fetched(0, 0, "", "")
     for request in plan.requests(until):
         try:
-            came = _aside(keeper, request, m.Fetched)
+            came = _aside(keeper, request, h.Fetched)
         except (Disconnected, DeadlineExceeded) as error:
             return total._replace(reason=str(error))
         pages, nbytes = total.pages + came.pages, total.bytes + came.bytes
@@ -108,7 +109,7 @@ def push(keeper: SessionKeeper, keys: Keys, peer: str, within: float | None) -> 
     until = time.monotonic() + (FETCH_SECONDS if within is None else within)
     pages, reason = 0, ""
     for at, chunk, parent in _chunks(keys, chained=True):
-        there = _aside(keeper, m.Push(0, chunk, peer, _milliseconds(until), parent), m.Pushed)
+        there = _aside(keeper, h.Push(0, chunk, peer, _milliseconds(until), parent), h.Pushed)
         pages, reason = at + there.pages, there.reason
         if there.pages < len(chunk):
             break

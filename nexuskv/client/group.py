@@ -11,15 +11,15 @@ from operator import floordiv
 
 from nexuskv import contract
 from nexuskv.client.asked import AskedWay
-from nexuskv.client.cache import Cache, PageStatus, no_key, way_to
+from nexuskv.client.cache import Cache, PageStatus, no_key
 from nexuskv.client.group_match import AskedGroupWay, GroupHit, GroupKeys, SharedGroupWay
 from nexuskv.client.group_reservation import GroupReservation
 from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
+from nexuskv.client.ways import search, way_to
 from nexuskv.contract.groups import boundary_tokens, members
-from nexuskv.errors import BadRequest, Disconnected
-from nexuskv.native import Moved
+from nexuskv.errors import BadRequest
 from nexuskv.protocol import messages as m
 
 
@@ -51,17 +51,15 @@ class Group:
         """Pins the longest boundary at which every member satisfies its reuse rule; may be empty.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
-        dead. The hit must be closed: use it in a `with`. Raises PinsFull, Disconnected.
+        dead: what is not mapped is a miss then. The hit must be closed: use it in a `with`. Raises PinsFull, and
+        Disconnected where the client shares no index, or lost it to a daemon that started afresh and is gone too.
         """
         limit = self._boundaries(keys)
         way = self._way
+        if not way.session.alive:
+            way = self._choose()
         try:
-            found = (way if way.session.alive else self._choose()).match(keys, limit)
-        except Moved:  # this daemon's successor started afresh
-            way.session.close()
-            found = self._choose().match(keys, limit)
-        except Disconnected:  # it was asked, and is gone or was restarted
-            found = self._choose().match(keys, limit)
+            found = search(way, self._choose, lambda way: way.match(keys, limit))
         except ValueError as error:
             raise no_key(error) from error
         return GroupHit(found[0], found[0] * self.tokens, found[1])
@@ -69,16 +67,10 @@ class Group:
     def lookup(self, keys: GroupKeys) -> int:
         """The boundary that `match` would find now, counted from the start. Pins and refreshes nothing."""
         limit = self._boundaries(keys)
-        way = self._choose()
         try:
-            return way.boundary(keys, limit)
-        except Moved:
-            way.session.close()
-        except Disconnected:
-            pass
+            return search(self._choose(), self._choose, lambda way: way.boundary(keys, limit))
         except ValueError as error:
             raise no_key(error) from error
-        return self._choose().boundary(keys, limit)
 
     def status(self, keys: GroupKeys) -> list[PageStatus]:
         """Of each boundary whether the pages that belong to it are present, and if not, of which member and why.

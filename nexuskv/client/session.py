@@ -53,6 +53,7 @@ class Session:
         self._orphans: deque[Request] = deque()
         self._awaited: dict[int, m.Message | None] = {}
         self._forgotten: deque[int] = deque()
+        self._withdrawn: set[int] = set()  # whose replies grant nothing any more
         self.released: deque[int] = deque()
         """Hits that ended. The daemon hears of them with the next request: a message for each would cost one more."""
         self._mapped = Mapped()
@@ -125,9 +126,7 @@ class Session:
                     reply = self._reply(request.id, reply)
             except NexusError:
                 raise
-            except (
-                BaseException
-            ):  # a signal's handler: nobody knows what was sent, or what came and was not taken
+            except BaseException:  # a signal's handler: nobody knows what was sent, or came and was not taken
                 self.hang_up()
                 raise
         return reply if type(reply) is expected else expected_of(reply, expected)
@@ -174,7 +173,7 @@ class Session:
         return expected_of(reply, expected)
 
     def forget(self, number: int) -> None:
-        """Nobody will `finish` this request: what it grants is given back, at once if it is there.
+        """Nobody will `finish` this reserve: what it grants is given back, by the daemon if it is not there yet.
 
         Never waits: also for destructors.
         """
@@ -240,6 +239,8 @@ class Session:
             number = self._forgotten[0]
             if (reply := self._awaited.get(number)) is not None:
                 self._late(reply)
+            elif number in self._awaited and self._wire.hint(codec.encode(m.Withdraw(0, number))):
+                self._withdrawn.add(number)
             self._awaited.pop(number, None)
             self._forgotten.popleft()
 
@@ -328,7 +329,7 @@ class Session:
             return message
         except (
             NexusError
-        ):  # what is handed out comes once a session: one that cannot take it is of no more use
+        ):  # what is handed out comes once a session: that which cannot take it is of no more use
             self.close()
             raise
         finally:
@@ -336,7 +337,9 @@ class Session:
 
     def _late(self, message: m.Message) -> None:
         """A reply to a call that gave up waiting: what it grants is given back."""
-        if isinstance(message, m.Pinned) and message.hit:
+        if message.id in self._withdrawn:
+            self._withdrawn.remove(message.id)
+        elif isinstance(message, m.Pinned) and message.hit:
             self.released.append(message.hit)
         elif isinstance(message, m.Reserved | m.ReservedGroup | b.Appending) and message.reservation:
             self.orphan(m.Abort(0, message.reservation))

@@ -19,6 +19,7 @@ from nexuskv.demo.run import Advance, Demo
 from nexuskv.demo.scale import default_memory, plan
 from nexuskv.demo.trace import Trace, TraceRequest
 from nexuskv.errors import LocalError
+from nexuskv.harness.arguments import count
 from nexuskv.harness.daemon import ending_on_sigterm
 from nexuskv.quantity import parse_size
 
@@ -40,7 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="a trace in the Mooncake format; default: a slice"
     )
-    parser.add_argument("--requests", type=_count, metavar="N", help="serve the first N requests only")
+    parser.add_argument("--requests", type=count, metavar="N", help="serve the first N requests only")
     parser.add_argument(
         "--memory", type=_size, metavar="SIZE", help="shared memory to use; default: by what is free"
     )
@@ -81,13 +82,6 @@ def _progress(*, quiet: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def _size(text: str) -> int:

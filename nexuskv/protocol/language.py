@@ -4,6 +4,7 @@ Owns the three unions, from which the codec is made. A message itself stands in 
 """
 
 from nexuskv.protocol import branches as b
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 
 Request = (
@@ -19,12 +20,13 @@ Request = (
     | m.ReserveGroup
     | m.Commit
     | m.Abort
+    | m.Withdraw
     | m.GetStats
     | m.Evict
     | m.Drain
-    | m.Fetch
-    | m.Push
-    | m.GetPeers
+    | h.Fetch
+    | h.Push
+    | h.GetPeers
     | b.OpenBranch
     | b.AttachBranch
     | b.Fork
@@ -48,9 +50,9 @@ Reply = (
     | m.Done
     | m.Stats
     | m.Evicted
-    | m.Fetched
-    | m.Pushed
-    | m.Peers
+    | h.Fetched
+    | h.Pushed
+    | h.Peers
     | m.Refused
     | b.Branched
     | b.Forked

@@ -1,12 +1,12 @@
-"""Every message that crosses the Unix socket, as msgspec structs.
+"""The messages of a session on the Unix socket, as msgspec structs; `branches` and `hosts` have those of their subject.
 
 Owns the wire form: each struct is a msgpack array `[tag, id, field, ...]`, so a C client needs no map lookups, and a
 field added at the end with a default is understood by both sides. Knows nothing of sockets or of what the daemon does.
 
 `id` pairs a reply with its request. Any request may have id 0: it gets no reply unless it is refused. So do `Commit`,
-`Abort`, `Release` and `DropBranches` where nobody waits; they are done in order, so the reply to a later request tells
-that they arrived. A *handle* is one integer, `segment << SLOT_BITS | slot`: its byte offset in the segment is
-`slot * slot_bytes`, its length the descriptor's `page_bytes`.
+`Abort`, `Withdraw`, `Release` and `DropBranches` where nobody waits; they are done in order, so the reply to a later
+request tells that they arrived. A *handle* is one integer, `segment << SLOT_BITS | slot`: its byte offset in the
+segment is `slot * slot_bytes`, its length the descriptor's `page_bytes`.
 """
 
 from typing import Annotated
@@ -109,6 +109,12 @@ class Abort(Message, frozen=True, tag="abort"):
     reservation: U63
 
 
+class Withdraw(Message, frozen=True, tag="withdraw"):
+    """Takes back the `Reserve` with id `request`, whose reply nobody will read: what it grants is given back."""
+
+    request: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
 class Release(Message, frozen=True, tag="release"):
     """Ends hits: their pins go."""
 
@@ -167,44 +173,6 @@ class ReserveGroup(Message, frozen=True, tag="reserve_group"):
     boundaries: Annotated[int, Meta(ge=1, le=MAX_KEYS)]
     parts: Annotated[list[Part], Meta(min_length=1, max_length=MAX_MEMBERS)]
     reservation: U63 = 0
-
-
-class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
-    """What computing n tokens after s costs: `n * (a + q * (2 s + n))` seconds; zeros when the engine does not say."""
-
-    seconds_per_token: float = 0.0
-    seconds_per_token_squared: float = 0.0
-
-
-class Fetch(Message, frozen=True, tag="fetch"):
-    """Asks that the absent part of `keys`, page keys of the descriptor with `digest`, be pulled from another host.
-
-    Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root,
-    and `before` how many pages come before it. What would take longer to pull than `cost` is not pulled.
-    """
-
-    digest: Key
-    keys: Keys
-    milliseconds: U32
-    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
-    before: U32
-    cost: ComputeCost
-
-
-class Push(Message, frozen=True, tag="push"):
-    """Asks that `peer`, an address or instance name, be told to pull `keys` from here; answered when it has them.
-
-    `parent` is the page before `keys[0]`, empty at the root of the chain.
-    """
-
-    keys: Keys
-    peer: Annotated[str, Meta(max_length=300)]
-    milliseconds: U32
-    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
-
-
-class GetPeers(Message, frozen=True, tag="peers"):
-    """Asks for the figures of all other hosts that the daemon knows."""
 
 
 class Segment(msgspec.Struct, array_like=True, frozen=True):
@@ -328,51 +296,6 @@ class Evicted(Message, frozen=True, tag="evicted"):
     pages: int
     bytes: int
     retiring: int
-
-
-class Fetched(Message, frozen=True, tag="fetched"):
-    """Answers `Fetch`: pages and bytes pulled, from which peer, and why not more (empty when nothing is absent now)."""
-
-    pages: int
-    bytes: int
-    source: str
-    reason: str
-
-
-class Pushed(Message, frozen=True, tag="pushed"):
-    """Answers `Push`: how many leading pages of the keys the peer has now, and why not more."""
-
-    pages: int
-    reason: str
-
-
-class PeerStats(msgspec.Struct, frozen=True):
-    """Another host. `state` is connected, connecting, resting (it failed lately), gone, or myself.
-
-    `latency` in seconds and `bandwidth` in bytes a second are moving averages of pulls over `path`, 0 when unknown;
-    counters run since the daemon's start. `bad_pages` came with another checksum or length than was told, and were
-    dropped. `trouble` is what last went wrong, "" if nothing did.
-    """
-
-    address: str
-    instance: str
-    state: str
-    path: str
-    latency: float
-    bandwidth: float
-    pages_in: int
-    bytes_in: int
-    pages_out: int
-    bad_pages: int
-    failures: int
-    trouble: str
-
-
-class Peers(Message, frozen=True, tag="peerlist"):
-    """Answers `GetPeers`. `directory` says how it is: none, up, or why it is not asked just now."""
-
-    peers: list[PeerStats]
-    directory: str
 
 
 class Refused(Message, frozen=True, tag="refused"):

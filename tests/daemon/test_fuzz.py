@@ -47,6 +47,7 @@ def request(chance: random.Random, number: int) -> Request:
         lambda: m.Reserve(number, arena, chain, chance.choice(KEYS), reservation),
         lambda: m.Commit(number, reservation, [chance.randrange(8) for _ in range(3)], chance.random() < 0.6),
         lambda: m.Abort(number, reservation),
+        lambda: m.Withdraw(number, chance.randrange(1, 200)),
         lambda: m.Release(number, [chance.randrange(1, 60) for _ in range(3)]),
         lambda: m.GetStats(number),
         lambda: m.Evict(

@@ -221,3 +221,20 @@ def test_two_messages_of_a_stranger(daemon: Daemon, first: Request, second: Requ
         while not stranger.ended():
             pass
         assert session.alive()
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_a_reserve_may_be_withdrawn_before_its_answer_is_read(session: RawSession, asked: int) -> None:
+    """Of the first reserve the answer waits for a segment, of the second it does not."""
+    arena = session.register(PAGES)
+    keys = [fresh(2) for _ in range(asked)]
+    numbers = [session.number() for _ in keys]
+    for number, wanted in zip(numbers, keys, strict=True):
+        session.send(m.Reserve(number, arena, wanted))
+    session.send(m.Withdraw(0, numbers[-1]))
+    answers = [session.receive() for _ in keys]
+    assert [answer.id for answer in answers] == numbers
+    assert session.states(arena, keys[-1]) == bytes([m.NEVER_SEEN] * 2)
+    assert session.states(arena, keys[0]) == bytes([m.BEING_WRITTEN if asked == 2 else m.NEVER_SEEN] * 2)
+    session.ask(m.Withdraw(session.number(), numbers[-1]), m.Done)  # once more, which changes nothing
+    assert session.refusal(m.Withdraw(session.number(), 0)).code == "bad_request"

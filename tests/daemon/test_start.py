@@ -182,3 +182,13 @@ def test_a_mode_that_is_none(text: str) -> None:
 
     assert done.returncode == 2
     assert "no octal file mode such as 0660" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--memory", "--segment-bytes"])
+@pytest.mark.parametrize("size", ["0", "1", "4095"])
+def test_sizes_that_nothing_fits_into_are_wrong_usage(name: str, option: str, size: str) -> None:
+    command = [sys.executable, "-m", "nexuskv_daemon", "--instance", name, option, size]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"{option}: {size!r}: nothing fits" in done.stderr
+    assert objects(name) == set()

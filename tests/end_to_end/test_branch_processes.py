@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
-from nexuskv.protocol.stats import ArenaStats
 from tests.support import processes
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.trees import fill, grow, holds, reads, root, tree
 from tests.support.waiting import until
 
@@ -25,19 +25,8 @@ def daemon() -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
 def cache(client: nexuskv.Client) -> nexuskv.Cache:
     return client.open(KIND, model="m")
-
-
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
 
 
 def thinker(pipe: Connection, address: str, last: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 import nexuskv
 from nexuskv.contract import Descriptor
 from nexuskv.harness.residence import Witness
-from nexuskv.protocol.stats import ArenaStats
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.pages import keys, put, small
 from tests.support.trees import S, fill, grow, holds, reads, root, tree, value
 
@@ -33,11 +33,6 @@ def client(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[nexuskv.C
 @pytest.fixture
 def cache(client: nexuskv.Client) -> nexuskv.Cache:
     return client.open(tree(), model="m")
-
-
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
 
 
 def test_a_child_begins_as_its_parent_is_and_goes_its_own_way(cache: nexuskv.Cache) -> None:

@@ -55,6 +55,8 @@ def test_version() -> None:
         ("evict", "--bytes", "0"),
         ("demo", "--requests", "0"),
         ("demo", "--memory", "-1"),
+        ("bench", "crash", "--kills", "x"),
+        ("bench", "--runs", "-1"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
@@ -63,6 +65,18 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     assert ended.stdout == ""
     assert ended.stderr.startswith("usage: nexuskv")
     assert "Traceback" not in ended.stderr
+    assert "_count" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("evict", "--json"), ("--json", "nonsense"), ("status", "--json", "--x")]
+)
+def test_wrong_usage_is_json_when_json_was_asked_for(arguments: tuple[str, ...]) -> None:
+    ended = nexuskv_command(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    error = json.loads(ended.stderr)["error"]
+    assert error["code"] == "usage"
+    assert error["message"]
 
 
 def test_schema_accepts_every_preset() -> None:
@@ -124,6 +138,18 @@ def test_a_reader_that_stops_early_causes_no_complaint() -> None:
     _, complaint = writer.communicate(timeout=60)
     assert complaint == b""
     assert writer.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["descriptors"], ["descriptors", "--json"], ["schema"]])
+def test_a_full_disk_is_told_in_a_sentence(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "nexuskv.cli.main", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 import nexuskv
-from nexuskv.protocol.stats import ArenaStats
+from tests.end_to_end.conftest import PAGES
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.pages import intact, keys, put, small, verified
 
-PAGES = small("small", kib=4)
 SLOTS = 64
 
 
@@ -18,22 +18,6 @@ SLOTS = 64
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", "64KiB", memory=f"{SLOTS * 4}KiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
-def cache(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(PAGES, model="m")
-
-
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
 
 
 def test_heads_of_chains_outlive_their_tails(cache: nexuskv.Cache) -> None:

@@ -10,29 +10,17 @@ from pathlib import Path
 import pytest
 
 import nexuskv
+from tests.end_to_end.conftest import PAGES
 from tests.support import processes
 from tests.support.daemon import Daemon, running
-from tests.support.pages import intact, keys, put, small, verified
+from tests.support.pages import intact, keys, put, verified
 from tests.support.waiting import until
-
-PAGES = small(kib=4)
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", "256KiB", memory="1MiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
-def cache(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(PAGES, model="m")
 
 
 def complaint(use: Callable[[], object]) -> str:

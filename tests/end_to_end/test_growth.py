@@ -23,12 +23,6 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
 def arena(client: nexuskv.Client, name: str) -> ArenaStats:
     return next(arena for arena in client.stats().arenas if arena.descriptor_id == name)
 

@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 import nexuskv
-from nexuskv.protocol.stats import ArenaStats
 from tests.support import processes
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.pages import fill, intact, keys, put, small, verified
 from tests.support.waiting import until
 
@@ -66,17 +66,6 @@ def reader(pipe: Connection, address: str) -> None:
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", "512KiB", memory="1MiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -196,7 +185,7 @@ def test_writers_killed_one_after_the_other(daemon: Daemon, client: nexuskv.Clie
         with processes.running(writer, daemon.address, step) as killed:
             killed.receive()
         until(lambda: client.stats().sessions == 1, "the daemon knows that the writer is dead")
-        until(lambda: figures(client).writing == 0, "its slots came back")
+        until(lambda: figures(client).writing == 0, "its slots have come back")
         client.evict(everything=True)
 
     assert figures(client).free == SLOTS

@@ -7,11 +7,12 @@ import pytest
 
 import nexuskv
 from nexuskv.protocol.messages import MAX_KEYS
+from tests.end_to_end.conftest import PAGES
 from tests.support.daemon import Daemon, running
-from tests.support.pages import fill, keys, put, small, verified
+from tests.support.figures import figures, writing
+from tests.support.pages import fill, keys, put, verified
 from tests.support.waiting import until
 
-PAGES = small(kib=4)
 SLOTS = 64
 BATCH = 8
 
@@ -20,21 +21,6 @@ BATCH = 8
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", f"{SLOTS * 4}KiB", memory=f"{SLOTS * 4}KiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
-def cache(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(PAGES, model="m")
-
-
-def writing(client: nexuskv.Client) -> int:
-    return client.stats().arenas[0].writing
 
 
 def all_slots_come_back(cache: nexuskv.Cache) -> None:
@@ -145,6 +131,23 @@ def test_one_that_is_aborted_before_its_grant_is_given_back_without_another_call
         with pytest.raises(ZeroDivisionError), cache.reserve(keys(cache, BATCH), wait=False):
             _ = 1 // 0
         until(lambda: writing(other) == 0, "its slots came back")
+
+
+def test_one_that_is_dropped_before_its_grant_is_given_back_without_another_call(
+    daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache
+) -> None:
+    wanted = keys(cache, BATCH)
+    put(cache, keys(cache, 1, branch=7))  # there is a segment, so nothing waits for one
+    with daemon.client() as other:
+        daemon.process.send_signal(signal.SIGSTOP)
+        held = [cache.reserve(wanted, wait=False)]
+        with pytest.warns(ResourceWarning, match="a reservation was dropped unfinished"):
+            held.clear()
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: figures(other).aborted == BATCH, "its slots came back")
+        assert writing(other) == 0
+    assert put(cache, wanted) == BATCH
+    assert (verified(cache, wanted), figures(client).aborted) == (BATCH, BATCH)
 
 
 @pytest.mark.parametrize("bad", [b"short", "x" * 32, 7])

@@ -6,10 +6,10 @@ import pytest
 
 import nexuskv
 from nexuskv import PageStatus
+from tests.end_to_end.conftest import PAGES
 from tests.support.daemon import Daemon, running
 from tests.support.pages import keys, put, small, verified
 
-PAGES = small(kib=4)
 PRESENT = PageStatus("present", "")
 EVICTED = PageStatus("absent", "evicted")
 
@@ -18,17 +18,6 @@ EVICTED = PageStatus("absent", "evicted")
 def daemon() -> Iterator[Daemon]:
     with running("--segment-bytes", "64KiB", memory="256KiB") as daemon:
         yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
-@pytest.fixture
-def cache(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(PAGES, model="m")
 
 
 def test_nothing_asked_is_nothing_found(cache: nexuskv.Cache) -> None:

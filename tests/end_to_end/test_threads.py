@@ -25,12 +25,6 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[nexuskv.Client]:
-    with daemon.client() as client:
-        yield client
-
-
 def in_threads(work: Callable[[int], T]) -> list[T]:
     """Runs `work` in as many threads at once, and returns or raises what came of it."""
     with ThreadPoolExecutor(THREADS) as pool:

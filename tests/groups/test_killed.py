@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 import nexuskv
+from nexuskv.protocol import messages as m
 from tests.groups.conftest import HYBRID
 from tests.support import processes
 from tests.support.boundaries import boundary_keys, fill_boundary, put_boundaries, verified_boundary
 from tests.support.daemon import Daemon
+from tests.support.figures import writing
 from tests.support.pages import fill
+from tests.support.relay import relaying
+from tests.support.threads import Task, last, together, writer
 from tests.support.waiting import until
 
 BOUNDARIES = 4
@@ -34,11 +38,7 @@ def group(client: nexuskv.Client) -> nexuskv.Group:
     return client.open_group(HYBRID, model="m")
 
 
-def writing(client: nexuskv.Client) -> int:
-    return sum(arena.writing for arena in client.stats().arenas)
-
-
-def writer(pipe: Connection, address: str, step: str) -> None:
+def engine(pipe: Connection, address: str, step: str) -> None:
     """An engine that gets as far as `step` with a sequence of boundaries, and says so."""
     client = nexuskv.connect(address)
     group = client.open_group(HYBRID, model="m")
@@ -71,7 +71,7 @@ def test_a_killed_writer_leaves_no_half_boundary(
 ) -> None:
     whole = 1 if step == "committed one" else 0
     keys = boundary_keys(group, BOUNDARIES)
-    with processes.running(writer, daemon.address, step) as dead:
+    with processes.running(engine, daemon.address, step) as dead:
         assert dead.receive() == BOUNDARIES
         assert verified_boundary(group, keys) == whole
         assert {status.state for status in group.status(keys)[whole:]} == {"being_written"}
@@ -90,7 +90,7 @@ def test_a_killed_daemon_keeps_what_was_committed_of_a_writer_that_lives(
 ) -> None:
     whole = 1 if step == "committed one" else 0
     keys = boundary_keys(group, BOUNDARIES)
-    with processes.running(writer, daemon.address, step) as survivor:
+    with processes.running(engine, daemon.address, step) as survivor:
         survivor.receive()
         daemon.stop(signal.SIGKILL)
         daemon.restart()
@@ -142,58 +142,59 @@ def test_a_lost_segment_takes_the_boundaries_along(
         assert put_boundaries(theirs, keys) == BOUNDARIES
 
 
-def load(address: str, branches: range, known: dict[int, int], end: threading.Event) -> None:
-    """Writes sequences, and notes in `known` of how many boundaries of each it was told that they are committed."""
-    with nexuskv.connect(address) as client:
-        for branch in branches:
-            if end.is_set():
-                return
-            try:
-                group = client.open_group(HYBRID, model="m")
-                known[branch] = put_boundaries(group, boundary_keys(group, BOUNDARIES, branch))
-            except (nexuskv.Disconnected, nexuskv.ArenaFull):
-                time.sleep(0.01)
+def test_a_segment_that_each_daemon_dies_of_is_a_miss(daemon: Daemon, group: nexuskv.Group) -> None:
+    with relaying(daemon) as relay, nexuskv.connect(relay.address) as client:
+        mine = client.open_group(HYBRID, model="m")
+        keys = boundary_keys(group, BOUNDARIES)
+        put_boundaries(group, keys)
+        relay.fatal = (m.Map,)
+        assert verified_boundary(mine, keys) == mine.lookup(keys) == 0
+        assert relay.deaths > 1
+        relay.fatal = ()
+        until(lambda: verified_boundary(mine, keys) == BOUNDARIES, "the client has a daemon that lives")
 
 
-def look(address: str, known: dict[int, int], end: threading.Event, found: list[int]) -> None:
+def look(group: nexuskv.Group, known: dict[int, int], found: list[int]) -> Task:
     """Reads what was written last, every byte of it, while it is evicted and its daemon killed."""
-    with nexuskv.connect(address) as client:
-        group = client.open_group(HYBRID, model="m")
+
+    def read(end: threading.Event) -> None:
         while not end.is_set():
             if known:
-                found.append(verified_boundary(group, boundary_keys(group, BOUNDARIES, max(known))))
+                found.append(verified_boundary(group, boundary_keys(group, BOUNDARIES, last(known))))
+
+    return read
+
+
+def load(client: nexuskv.Client, first: int, known: dict[int, int]) -> Task:
+    """Writes sequences, one after the other."""
+
+    def put(branch: int) -> int:
+        group = client.open_group(HYBRID, model="m")
+        return put_boundaries(group, boundary_keys(group, BOUNDARIES, branch))
+
+    return writer(put, range(first, first + 100_000), known)
 
 
 def test_kills_under_load(daemon: Daemon) -> None:
     seed = int.from_bytes(os.urandom(4))
     dice = random.Random(seed)
-    end = threading.Event()
     known: dict[int, int] = {}
     found: list[int] = []
-    threads = [
-        threading.Thread(target=load, args=(daemon.address, range(start, start + 100_000), known, end))
-        for start in (0, 100_000)
-    ]
-    threads.append(threading.Thread(target=look, args=(daemon.address, known, end, found)))
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(6):
-            time.sleep(dice.uniform(0.0, 0.15))
-            daemon.stop(signal.SIGKILL)
-            daemon.restart()
-    finally:
-        end.set()
-        for thread in threads:
-            thread.join()
-    assert len(found) > 0
+    with daemon.client() as one, daemon.client() as other, daemon.client() as third:
+        reader = third.open_group(HYBRID, model="m")
+        with together(load(one, 0, known), load(other, 100_000, known), look(reader, known, found)):
+            until(lambda: any(found), "the reader found what was written")
+            for _ in range(6):
+                time.sleep(dice.uniform(0.0, 0.15))
+                daemon.stop(signal.SIGKILL)
+                daemon.restart()
     with daemon.client() as client:
         until(lambda: writing(client) == 0, "nobody writes any more")
         group = client.open_group(HYBRID, model="m")
         each = {
             branch: verified_boundary(group, boundary_keys(group, BOUNDARIES, branch)) for branch in known
         }
-        assert each[max(known)] == BOUNDARIES, f"seed {seed}"
+        assert each[last(known)] == BOUNDARIES, f"seed {seed}"
         attention, indexer, checkpoint = (arena.resident for arena in client.stats().arenas)
         assert attention == indexer == 2 * checkpoint, f"seed {seed}: a half boundary"
         assert sum(each.values()) <= checkpoint, f"seed {seed}"

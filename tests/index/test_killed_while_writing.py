@@ -3,30 +3,25 @@
 import contextlib
 import random
 import signal
-import threading
 import time
 from multiprocessing.connection import Connection
 
 import pytest
 
 import nexuskv
-from nexuskv.protocol.stats import ArenaStats
 from tests.index.conftest import PAGES, SLOTS
 from tests.support import processes
 from tests.support.daemon import Daemon, running
+from tests.support.figures import figures
 from tests.support.pages import content, fill, keys, put, small, verified
+from tests.support.threads import Task, last, together, writer
 from tests.support.waiting import until
 
 CHAIN = 8
 COMMITTED = 3
 
 
-def figures(client: nexuskv.Client) -> ArenaStats:
-    (arena,) = client.stats().arenas
-    return arena
-
-
-def writer(pipe: Connection, address: str, shared: bool) -> None:
+def engine(pipe: Connection, address: str, shared: bool) -> None:
     """An engine that reserves a chain and commits some of it; the rest it writes when told, and holds on to it."""
     client = nexuskv.connect(address, shared=shared)
     cache = client.open(PAGES, model="m")
@@ -58,7 +53,7 @@ def writer(pipe: Connection, address: str, shared: bool) -> None:
 def test_a_writer_that_survives_harms_nobody(
     daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache, shared: bool, end: str
 ) -> None:
-    with processes.running(writer, daemon.address, shared) as survivor:
+    with processes.running(engine, daemon.address, shared) as survivor:
         assert survivor.receive() == CHAIN
         if end == "killed":
             daemon.stop(signal.SIGKILL)
@@ -94,7 +89,7 @@ def test_a_writer_that_survives_harms_nobody(
 def test_the_slots_of_a_dead_writer_come_back(
     daemon: Daemon, client: nexuskv.Client, cache: nexuskv.Cache, when: str
 ) -> None:
-    with processes.running(writer, daemon.address, True) as dead:
+    with processes.running(engine, daemon.address, True) as dead:
         dead.receive()
         daemon.stop(signal.SIGKILL)
         if when == "before":
@@ -129,40 +124,31 @@ def test_the_same_engine_writes_anew_what_it_could_not_commit(
     assert verified(cache, wanted) == CHAIN
 
 
-def load(address: str, branches: range, known: dict[int, int], end: threading.Event) -> None:
-    """Writes chains, and notes in `known` how many pages of each it was told to be committed."""
-    with nexuskv.connect(address) as client:
-        for branch in branches:
-            if end.is_set():
-                return
-            try:
-                cache = client.open(PAGES, model="m")
-                with cache.reserve(keys(cache, CHAIN, branch)) as pages:
-                    fill(pages)
-                known[branch] = len(pages)
-            except (nexuskv.Disconnected, nexuskv.ArenaFull):
-                time.sleep(0.01)
+def load(client: nexuskv.Client, first: int, known: dict[int, int]) -> Task:
+    """Writes chains, one after the other."""
+
+    def put_chain(branch: int) -> int:
+        cache = client.open(PAGES, model="m")
+        return put(cache, keys(cache, CHAIN, branch))
+
+    return writer(put_chain, range(first, first + 100_000), known)
 
 
 def test_kills_under_load(daemon: Daemon) -> None:
     """At whatever point the daemon is hit: reserving, committing, evicting, or making its first segments."""
     seed = random.randrange(2**32)
     dice = random.Random(seed)
-    end = threading.Event()
     known: dict[int, int] = {}
-    branches = [range(start, start + 100_000) for start in (0, 100_000)]
-    threads = [threading.Thread(target=load, args=(daemon.address, own, known, end)) for own in branches]
-    for thread in threads:
-        thread.start()
-    try:
+    with (
+        daemon.client() as one,
+        daemon.client() as other,
+        together(load(one, 0, known), load(other, 100_000, known)),
+    ):
         for _ in range(6):
             time.sleep(dice.uniform(0.0, 0.15))
             daemon.stop(signal.SIGKILL)
             daemon.restart()
-    finally:
-        end.set()
-        for thread in threads:
-            thread.join()
+        until(lambda: known, "something was written")
     with daemon.client() as client:
         cache = client.open(PAGES, model="m")
         until(lambda: figures(client).writing == 0, "nobody writes any more")
@@ -170,8 +156,7 @@ def test_kills_under_load(daemon: Daemon) -> None:
         arena = figures(client)
         assert arena.free + arena.resident == arena.slots, f"seed {seed}"
         assert sum(found.values()) <= arena.resident, f"seed {seed}"
-        newest = next(reversed(known))  # of all, not of the writer with the higher numbers
-        assert found[newest] == CHAIN, f"seed {seed}"
+        assert found[last(known)] == CHAIN, f"seed {seed}"
         assert put(cache, keys(cache, SLOTS, branch=999_999)) == SLOTS
 
 
@@ -179,11 +164,9 @@ def test_a_kill_while_a_segment_is_made() -> None:
     big = small("big", kib=1024)
     with running("--segment-bytes", "256MiB", memory="512MiB") as daemon, daemon.client() as client:
         cache = client.open(big, model="m")
-        thread = threading.Thread(target=lambda: refused(cache))
-        thread.start()
-        until(lambda: any("-data-" in name for name in daemon.objects()), "a segment is being made")
-        daemon.stop(signal.SIGKILL)
-        thread.join()
+        with together(lambda _: refused(cache)):
+            until(lambda: any("-data-" in name for name in daemon.objects()), "a segment is being made")
+            daemon.stop(signal.SIGKILL)
         daemon.restart()
         assert not [name for name in daemon.objects() if "-data-" in name] or client.stats().memory_used
         assert put(cache, keys(cache, 2, branch=1)) == 2

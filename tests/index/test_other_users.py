@@ -1,5 +1,6 @@
 """Another user on the same daemon: its own index, no key of anybody else, and nothing there that it could harm."""
 
+import ctypes
 import mmap
 import os
 import signal
@@ -17,6 +18,7 @@ from tests.support import processes
 from tests.support.daemon import Daemon, running
 from tests.support.raw import RawSession, fresh
 from tests.support.users import as_nobody, become_nobody
+from tests.support.waiting import until
 
 pytestmark = as_nobody
 
@@ -173,3 +175,42 @@ def test_the_guard_against_cut_off_objects_outlives_a_signal(daemon: Daemon) -> 
         daemon.process.send_signal(signal.SIGBUS)
         assert session.alive()
     test_an_object_cut_off_by_another_user_stops_nobody(daemon, "pins")
+
+
+FALLOC_FL_KEEP_SIZE = 1
+MUCH = 16 << 20
+
+
+def grower(pipe: Connection, daemon: Daemon, what: str, mode: int) -> None:
+    """Another user that has an object that it may write take much more memory, and still works with it."""
+    become_nobody()
+    with RawSession(daemon.socket) as session:
+        arena = session.register(PAGES)
+        session.committed(arena, 1)
+        _, touch, pins = attached(session)
+        data = next(each for (_, writable), each in session.segments.items() if writable)
+        chosen = {"touch": touch, "pins": pins, "data": data}[what]
+        before = os.fstat(chosen).st_size
+        offset, length = ctypes.c_long(before), ctypes.c_long(MUCH)
+        assert ctypes.CDLL(None).fallocate(chosen, mode, offset, length) == 0
+        pipe.send(before)
+        pipe.recv()
+        pipe.send((os.fstat(chosen).st_size, session.committed(arena, 1)))
+
+
+def taken(daemon: Daemon) -> int:
+    """Bytes of memory in the daemon's objects."""
+    return sum(Path("/dev/shm", name).stat().st_blocks * 512 for name in daemon.objects())
+
+
+@pytest.mark.parametrize("mode", [0, FALLOC_FL_KEEP_SIZE], ids=["longer", "past its end"])
+@pytest.mark.parametrize("what", ["touch", "pins", "data"])
+def test_an_object_made_longer_by_another_user_is_cut_back(daemon: Daemon, what: str, mode: int) -> None:
+    with RawSession(daemon.socket) as session:
+        keys = session.committed(arena := session.register(PAGES), 3)
+        with processes.running(grower, daemon, what, mode, context=processes.FORK) as child:
+            before = child.receive()
+            until(lambda: taken(daemon) < MUCH, "the memory is given back")
+            child.send("go on")
+            assert child.receive()[0] == before
+        assert session.states(arena, keys) == bytes([m.PRESENT] * 3)

@@ -3,16 +3,20 @@
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
 
 import nexuskv
+from nexuskv.client.keeper import RETRY_SECONDS
+from nexuskv.protocol import messages as m
 from tests.index.conftest import PAGES
 from tests.support import processes
 from tests.support.daemon import Daemon
 from tests.support.pages import content, intact, keys, put, verified
+from tests.support.relay import relaying
 from tests.support.waiting import until
 
 CHAIN = 8
@@ -138,3 +142,18 @@ def test_a_page_in_a_segment_not_mapped_yet_is_a_miss_while_the_daemon_is_stoppe
         daemon.process.send_signal(signal.SIGCONT)
         hasty.stats()
         assert verified(cache, wanted) == 3
+
+
+def test_a_segment_that_each_daemon_dies_of_is_a_miss(daemon: Daemon, cache: nexuskv.Cache) -> None:
+    with relaying(daemon) as relay, nexuskv.connect(relay.address) as client:
+        mine = client.open(PAGES, model="m")
+        wanted = keys(cache, CHAIN)
+        put(cache, wanted)
+        relay.fatal = (m.Map,)
+        for turn in range(1, 4):
+            assert verified(mine, wanted) == 0
+            assert mine.lookup(wanted) == 0
+            assert relay.deaths >= turn
+            time.sleep(RETRY_SECONDS)
+        relay.fatal = ()
+        until(lambda: verified(mine, wanted) == CHAIN, "the client has a daemon that lives")

@@ -18,15 +18,15 @@ LAYOUT = small(kib=4).page_layout
 SLOT = slot_bytes(LAYOUT.nbytes)
 SLOTS = 4
 Opened = Callable[[], int]
+OBJECT = Path(f"/dev/shm/nexuskv-test-{os.getpid()}-mapping")
 
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
     """Opens descriptors of one shared-memory object; whoever maps it closes them."""
-    path = Path("/dev/shm/nexuskv-test-mapping")
-    path.write_bytes(bytes(SLOTS * SLOT))
-    yield lambda: os.open(path, os.O_RDWR)
-    path.unlink()
+    OBJECT.write_bytes(bytes(SLOTS * SLOT))
+    yield lambda: os.open(OBJECT, os.O_RDWR)
+    OBJECT.unlink()
 
 
 def mapped(descriptor: int, *, writable: bool) -> MappedSegment:
@@ -34,7 +34,7 @@ def mapped(descriptor: int, *, writable: bool) -> MappedSegment:
 
 
 def maps_of_the_object() -> int:
-    return Path("/proc/self/maps").read_text().count("nexuskv-test-mapping")
+    return Path("/proc/self/maps").read_text().count(str(OBJECT))
 
 
 def test_what_a_writer_writes_a_reader_sees_in_place(opened: Opened) -> None:

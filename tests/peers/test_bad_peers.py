@@ -8,7 +8,7 @@ import pytest
 
 import nexuskv
 from nexuskv import contract
-from nexuskv.protocol.messages import PeerStats
+from nexuskv.protocol.hosts import PeerStats
 from nexuskv_daemon.peers import messages as p
 from tests.support import impostor, pages
 from tests.support.hosts import TENANT, Host, peer, running

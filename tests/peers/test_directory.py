@@ -11,16 +11,11 @@ import nexuskv
 from nexuskv_daemon.peers.board import HOST, PAGE
 from tests.support import pages, redis_server
 from tests.support.daemon import Daemon
-from tests.support.hosts import Host, running, wait_for
+from tests.support.hosts import MODEL, Host, opened, running, wait_for
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import until
 
-MODEL = "model@1"
 pytestmark = redis_server.NEEDED
-
-
-def opened(client: nexuskv.Client, kib: int = 16) -> nexuskv.Cache:
-    return client.open(pages.small(kib=kib), model=MODEL)
 
 
 @contextlib.contextmanager

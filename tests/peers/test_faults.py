@@ -4,15 +4,9 @@ import signal
 
 import nexuskv
 from tests.support import pages
-from tests.support.hosts import Host, free_port, pair, peer, running, wait_for
+from tests.support.hosts import Host, free_port, opened, pair, peer, running, wait_for
 from tests.support.impostor import Impostor
 from tests.support.waiting import until
-
-MODEL = "model@1"
-
-
-def opened(client: nexuskv.Client, kib: int = 64) -> nexuskv.Cache:
-    return client.open(pages.small(kib=kib), model=MODEL)
 
 
 def all_slots_are_back(cache: nexuskv.Cache, client: nexuskv.Client) -> bool:

@@ -8,15 +8,9 @@ import numpy as np
 import nexuskv
 from nexuskv.protocol.messages import MAX_KEYS
 from tests.support import pages
-from tests.support.hosts import Host, pair, peer, running, wait_for
+from tests.support.hosts import MODEL, Host, opened, pair, peer, running, wait_for
 from tests.support.processes import running as child
 from tests.support.waiting import until
-
-MODEL = "model@1"
-
-
-def opened(client: nexuskv.Client, kib: int = 64) -> nexuskv.Cache:
-    return client.open(pages.small(kib=kib), model=MODEL)
 
 
 def test_a_match_that_fetches_finds_what_another_host_has() -> None:

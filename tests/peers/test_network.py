@@ -6,11 +6,10 @@ import pytest
 
 import nexuskv
 from tests.support import network, pages, redis_server
-from tests.support.hosts import Host, peer, running, wait_for
+from tests.support.hosts import Host, opened, peer, running, wait_for
 from tests.support.network import Network
 from tests.support.waiting import until
 
-MODEL = "model@1"
 PORT = 7800
 pytestmark = network.NEEDED
 
@@ -30,10 +29,6 @@ def host(
         "--insecure-peers", *options,
         peers=addresses, port=PORT, ip=ip or net.address(name), under=net.under(name), memory=memory,
     )  # fmt: skip
-
-
-def opened(client: nexuskv.Client, kib: int = 64) -> nexuskv.Cache:
-    return client.open(pages.small(kib=kib), model=MODEL)
 
 
 def test_three_hosts_share_what_each_computed(net: Network) -> None:

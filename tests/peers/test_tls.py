@@ -6,15 +6,9 @@ import nexuskv
 from nexuskv_transport import Tls
 from tests.support import pages
 from tests.support.daemon import Daemon
-from tests.support.hosts import TENANT, Host, peer, running, wait_for
+from tests.support.hosts import TENANT, Host, opened, peer, running, wait_for
 from tests.support.waiting import until
 from tests.transport.certificates import PAST, Site
-
-MODEL = "model@1"
-
-
-def opened(client: nexuskv.Client) -> nexuskv.Cache:
-    return client.open(pages.small(kib=64), model=MODEL)
 
 
 def options(tls: Tls) -> list[str]:

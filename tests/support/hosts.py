@@ -6,11 +6,13 @@ import socket
 from collections.abc import Iterator, Sequence
 
 import nexuskv
-from nexuskv.protocol.messages import PeerStats
+from nexuskv.protocol.hosts import PeerStats
 from tests.support.daemon import Daemon
+from tests.support.pages import small
 from tests.support.waiting import until
 
 TENANT = f"uid:{os.geteuid()}"
+MODEL = "model@1"
 
 
 def free_port() -> int:
@@ -61,6 +63,11 @@ def running(*hosts: Host) -> Iterator[None]:
     finally:
         for host in hosts:
             host.daemon.clean_up()
+
+
+def opened(client: nexuskv.Client, kib: int = 64) -> nexuskv.Cache:
+    """The cache that all hosts of a test share: pages of `kib` KiB."""
+    return client.open(small(kib=kib), model=MODEL)
 
 
 def peer(client: nexuskv.Client, address: str) -> PeerStats | None:

@@ -1,7 +1,8 @@
 """Tells what a test left behind: shared-memory objects, processes, descriptors.
 
 Owns the before and after of a test and the removal of what should not have stayed. Refuses to know what the
-tests do. Objects that a process outside of this test run holds are somebody else's, and left alone.
+tests do. Objects are this run's that bear the number of its process (`nexuskv-test-<pid>-...`) or that a descendant
+holds; all others may be another run's or a daemon's at work, and are left alone.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHM = Path("/dev/shm")
-OF_INSTANCE = re.compile(r"nexuskv-.+-(?=(data|index|touch|pins)-[0-9]+$|journal$|lock$)")
+OF_PROCESS = re.compile(r"nexuskv-[a-z]+-([0-9]+)-")
 GRACE_SECONDS = 1.0  # for what has been told to end and is still about it
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -42,8 +43,10 @@ def adopt_orphans() -> None:
 
 def traces() -> Traces:
     """What is here now."""
+    names = {path.name for path in SHM.glob("nexuskv-*")}
+    ours = {name for name in names if _numbered(name, os.getpid())}
     return Traces(
-        objects=frozenset(path.name for path in SHM.glob("nexuskv-*") if not _of_another_run(path.name)),
+        objects=frozenset(ours | _held(names - ours)),
         children=frozenset(_children(os.getpid())),
         descriptors=frozenset(_descriptors(os.getpid())),
     )
@@ -54,10 +57,7 @@ def left_behind(before: Traces) -> Traces:
     deadline = time.monotonic() + GRACE_SECONDS
     while True:
         left = traces().since(before)
-        left = left._replace(
-            objects=frozenset(name for name in left.objects if not _held_by_others(name)),
-            children=frozenset(pid for pid in left.children if not _reaped(pid)),
-        )
+        left = left._replace(children=frozenset(pid for pid in left.children if not _reaped(pid)))
         if not any(left) or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
@@ -81,10 +81,18 @@ def describe(left: Traces) -> str:
     return "\n".join(lines)
 
 
-def _of_another_run(name: str) -> bool:
-    """Whether a daemon that tests started bears the number of another process than this one (`support.daemon`)."""
-    named = re.match(r"nexuskv-test-([0-9]+)-", name)
-    return named is not None and int(named[1]) != os.getpid()
+def _numbered(name: str, pid: int) -> bool:
+    """Whether what made it bears the number of process `pid` in its instance's name."""
+    named = OF_PROCESS.match(name)
+    return named is not None and int(named[1]) == pid
+
+
+def _held(names: set[str]) -> set[str]:
+    """Those that descendants have open or mapped, and those of a descendant's number."""
+    if not names:
+        return set()
+    family = _descendants(os.getpid())
+    return {name for name in names if any(_numbered(name, pid) or _holds(pid, name) for pid in family)}
 
 
 def _children(pid: int) -> list[int]:
@@ -111,22 +119,13 @@ def _reaped(pid: int) -> bool:
         return True
 
 
-def _held_by_others(name: str) -> bool:
-    """Whether somebody else's process holds it, or another object of the same instance: nobody has all of them open."""
-    ours, instance = _family(os.getpid()), OF_INSTANCE.match(name)
-    path = f"/dev/shm/{instance[0] if instance else name}"
-    return any(pid not in ours and _holds(pid, path) for pid in map(int, _pids()))
+def _descendants(pid: int) -> set[int]:
+    children = _children(pid)
+    return set(children).union(*map(_descendants, children))
 
 
-def _family(pid: int) -> set[int]:
-    return {pid}.union(*map(_family, _children(pid)))
-
-
-def _pids() -> list[str]:
-    return [path.name for path in Path("/proc").iterdir() if path.name.isdecimal()]
-
-
-def _holds(pid: int, path: str) -> bool:
+def _holds(pid: int, name: str) -> bool:
+    path = str(SHM / name)
     if path in _read(Path(f"/proc/{pid}/maps")):
         return True
     with contextlib.suppress(OSError):

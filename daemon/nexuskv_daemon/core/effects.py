@@ -6,7 +6,8 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
-from nexuskv.protocol.messages import Fetch, GetPeers, Message, Push
+from nexuskv.protocol.hosts import Fetch, GetPeers, Push
+from nexuskv.protocol.messages import Message
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 

@@ -1,12 +1,12 @@
 """The daemon's behaviour: a request in, effects out.
 
 Owns sessions, the order of a session's life (hello first), and requests that wait for a segment. What a request does is
-in `requests.py`, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of a monotonic clock.
+in the `requests.py` of its subject, what is stored in the store. No I/O and no clock: `now` is handed in, in seconds of
+a monotonic clock.
 """
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from nexuskv.errors import ArenaFull, NexusError
 from nexuskv.protocol.branches import Append
@@ -26,18 +26,10 @@ from nexuskv.protocol.messages import (
 from nexuskv_daemon.core import dispatch
 from nexuskv_daemon.core.effects import Close, DropSegment, Effect, MakeSegment, Send, Stop
 from nexuskv_daemon.core.groups import GroupReservation
-from nexuskv_daemon.core.requests import Answer, Host, Identity
+from nexuskv_daemon.core.requests import Answer, Host, Identity, Parked
 from nexuskv_daemon.core.reservation import Reservation
 from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A reserve or append that waits for a segment to be made."""
-
-    session: Session
-    request: Reserve | ReserveGroup | Append
 
 
 class Engine:
@@ -45,7 +37,6 @@ class Engine:
 
     def __init__(self, store: Store, identity: Identity) -> None:
         self._host = Host(store, identity)
-        self._parked: list[Parked] = []
         self._unfinished: dict[int, Sequence[Reservation | GroupReservation]] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:
@@ -59,7 +50,8 @@ class Engine:
         middle of writing them.
         """
         session = self._host.sessions.pop(number)
-        self._parked = [parked for parked in self._parked if parked.session is not session]
+        parked = self._host.parked
+        parked[:] = [each for each in parked if each.session is not session]
         self._unfinished[number] = session.end()
         for branch, times in session.branches.items():
             self._host.store.branches.release(branch, times)
@@ -126,10 +118,11 @@ class Engine:
         Two that want more than there is would else take each other's new segment away for ever.
         """
         effects: list[Effect] = []
-        parked, self._parked = self._parked, []
-        for each in parked:
-            if self._parked:
-                self._parked.append(each)
+        waiting, parked = list(self._host.parked), self._host.parked
+        parked.clear()
+        for each in waiting:
+            if parked:
+                parked.append(each)
             else:
                 effects += self._perform(each.session, each.request, now)
         return effects
@@ -143,7 +136,7 @@ class Engine:
         effects = self._memory_effects()
         if answer is None:
             assert isinstance(request, Reserve | ReserveGroup | Append)
-            self._parked.append(Parked(session, request))
+            self._host.parked.append(Parked(session, request))
             return effects
         if session.gone or answer.segments:
             effects += _beforehand(session, answer.segments)

@@ -1,23 +1,23 @@
 """What each request does to the store and the session, and its reply.
 
-Owns one small function a request, and the table that finds it; those about branches are in `branch_requests.py`.
-Refusals are raised as errors; the engine sends them.
+Owns one small function a request, and the table that finds it; those about branches, other hosts and the daemon itself
+are in `branch_`, `host_` and `operator_requests.py`. Refusals are raised as errors; the engine sends them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 
 from nexuskv import contract
-from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
+from nexuskv.errors import BadRequest, NotReserved, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.branches import Append
 from nexuskv.protocol.messages import SLOT_BITS
-from nexuskv.protocol.stats import ArenaStats, TenantStats
-from nexuskv_daemon.core import groups, lookup, peering
+from nexuskv_daemon.core import groups, lookup
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.core.groups import GroupReservation
@@ -26,8 +26,6 @@ from nexuskv_daemon.core.session import Session
 from nexuskv_daemon.core.store import Store
 
 R = TypeVar("R", Reservation, GroupReservation)
-NAMED = 20
-"""Descriptors that a refusal names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +39,21 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """A reserve or append that waits for a segment to be made."""
+
+    session: Session
+    request: m.Reserve | m.ReserveGroup | Append
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
-    """What requests act on: the store, who the daemon is, and all sessions by number."""
+    """What requests act on: the store, who the daemon is, all sessions by number, and what waits for a segment."""
 
     store: Store
     identity: Identity
     sessions: dict[int, Session] = field(default_factory=dict)
+    parked: list[Parked] = field(default_factory=list)
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -60,11 +67,6 @@ class Answer(msgspec.Struct, gc=False):
     last: bool = False
     stop: bool = False
     abroad: Abroad | None = None
-
-
-def _peer(host: Host, session: Session, request: peering.Asked, now: float) -> Answer:
-    reply, segments = peering.perform(host.store, session, request)
-    return Answer(reply or m.Done(0), segments=segments)
 
 
 def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer:
@@ -134,6 +136,8 @@ def _reserve(host: Host, session: Session, request: m.Reserve, now: float) -> An
     if not reservation.entries:
         return Answer(m.Reserved(request.id, 0, [], [], plan.busy))
     session.reservations[reservation.number] = reservation
+    if older is None:
+        reservation.request = request.id
     host.store.room.grow_ahead(arena, now)
     handles = [
         entry.handle for entry in reservation.entries[len(reservation.entries) - len(plan.positions) :]
@@ -206,69 +210,23 @@ def _abort(host: Host, session: Session, request: m.Abort, now: float) -> Answer
     return Answer(m.Done(request.id))
 
 
+def _withdraw(host: Host, session: Session, request: m.Withdraw, now: float) -> Answer:
+    for parked in host.parked:
+        if parked.session is session and parked.request.id == request.request:
+            host.parked.remove(parked)
+            return Answer(m.Reserved(request.request, 0, [], [], 0))
+    for number, held in session.reservations.items():
+        if isinstance(held, Reservation) and held.request == request.request:
+            held.abort()
+            del session.reservations[number]
+            break
+    return Answer(m.Done(request.id))
+
+
 def _release(host: Host, session: Session, request: m.Release, now: float) -> Answer:
     for hit in request.hits:
         session.release(hit)
     return Answer(m.Done(request.id))
-
-
-def _stats(host: Host, session: Session, request: m.GetStats, now: float) -> Answer:
-    who, memory = host.identity, host.store.memory
-    visible = [arena for arena in _visible(host, session) if arena.number >= request.first]
-    shown, more = visible[: m.ARENAS_A_REPLY], visible[m.ARENAS_A_REPLY :]
-    tenants = sorted({arena.tenant for arena in shown})
-    return Answer(
-        m.Stats(
-            id=request.id,
-            instance=who.instance,
-            release=who.release,
-            boot_epoch=who.boot_epoch,
-            uptime=now - who.started,
-            memory_budget=memory.budget,
-            memory_used=memory.used,
-            sessions=len(host.sessions),
-            arenas=[_arena_stats(host, arena) for arena in shown],
-            tenants=[_tenant_stats(tenant, [a for a in shown if a.tenant == tenant]) for tenant in tenants],
-            next=more[0].number if more else 0,
-        )
-    )
-
-
-def _tenant_stats(tenant: str, arenas: list[Arena]) -> TenantStats:
-    usage = arenas[0].publication.usage()
-    return TenantStats(
-        tenant=tenant,
-        hits=usage.hits + sum(arena.counters.hits for arena in arenas),
-        misses=usage.misses + sum(arena.counters.misses for arena in arenas),
-        pinned=usage.pinned + sum(arena.pinned for arena in arenas),
-        entries=usage.entries,
-        index_entries=usage.index_entries,
-        pins_full=usage.pins_full,
-    )
-
-
-def _arena_stats(host: Host, arena: Arena) -> ArenaStats:
-    arena.reclaim()  # readers let go of pages without saying so
-    count = arena.counters
-    return ArenaStats(
-        descriptor_id=arena.descriptor.descriptor_id,
-        tenant=arena.tenant,
-        segments=len(arena.pool.segments),
-        bytes=host.store.memory.bytes_of(arena),
-        page_bytes=arena.page_bytes,
-        slot_bytes=arena.slot_bytes,
-        slots=arena.pool.capacity,
-        free=len(arena.pool),
-        resident=len(arena.index),
-        writing=len(arena.writing),
-        retiring=len(arena.retiring),
-        committed=count.committed,
-        aborted=count.aborted,
-        evicted=count.evicted,
-        branches=sum(arena.held.values()),
-        branch_tips=len(arena.held),
-        copied=count.copied,
-    )
 
 
 def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
@@ -281,60 +239,6 @@ def _map(host: Host, session: Session, request: m.Map, now: float) -> Answer:
 def _may_map(session: Session, arena: Arena) -> bool:
     """An engine that registers nothing reads by key alone; one that does is given what it can make sense of."""
     return arena.tenant == session.tenant and (not session.arenas or arena.number in session.arenas)
-
-
-def _drain(host: Host, session: Session, request: m.Drain, now: float) -> Answer:
-    if not session.operator:
-        raise NotPermitted("only root and the daemon's own user may stop it")
-    return Answer(m.Done(request.id), stop=True)
-
-
-def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer:
-    pages = nbytes = retiring = 0
-    for arena in _chosen(host, session, request.descriptor_id):
-        wanted = request.nbytes - nbytes if request.nbytes else len(arena.index) * arena.slot_bytes
-        store = host.store
-        gone = store.evict_everything(arena) if request.everything else store.evict(arena, max(0, wanted))
-        pages += gone.pages
-        nbytes += gone.nbytes
-        retiring += gone.retiring
-    return Answer(m.Evicted(request.id, pages, nbytes, retiring))
-
-
-def _fetch(host: Host, session: Session, request: m.Fetch, now: float) -> Answer:
-    arena = host.store.arena_of(session.tenant, request.digest)
-    if arena is None:
-        raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
-    return _abroad(session, arena, request)
-
-
-def _push(host: Host, session: Session, request: m.Push, now: float) -> Answer:
-    arena = host.store.home(session.tenant, request.keys[0]) if request.keys else None
-    if arena is None:
-        return Answer(m.Pushed(request.id, 0, "the first of these pages is not resident here"))
-    return _abroad(session, arena, request)
-
-
-def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Answer:
-    return _abroad(session, None, request)
-
-
-def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
-    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
-
-
-def _visible(host: Host, session: Session) -> list[Arena]:
-    return [a for a in host.store.arenas.values() if session.operator or a.tenant == session.tenant]
-
-
-def _chosen(host: Host, session: Session, descriptor_id: str) -> list[Arena]:
-    visible = _visible(host, session)
-    chosen = [a for a in visible if descriptor_id in ("", a.descriptor.descriptor_id)]
-    if descriptor_id and not chosen:
-        known = sorted({a.descriptor.descriptor_id for a in visible})
-        some = ", ".join(known[:NAMED]) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
-        raise UnknownDescriptor(f"no arena of descriptor {descriptor_id!r}; there are: {some or 'none'}")
-    return chosen
 
 
 Handler = Callable[[Host, Session, Any, float], Answer | None]
@@ -350,14 +254,8 @@ TABLE: dict[type[m.Message], Handler] = {
     m.ReserveGroup: _reserve_group,
     m.Commit: _commit,
     m.Abort: _abort,
+    m.Withdraw: _withdraw,
     m.Release: _release,
-    m.GetStats: _stats,
-    m.Evict: _evict,
     m.Attach: _attach,
     m.Map: _map,
-    m.Drain: _drain,
-    m.Fetch: _fetch,
-    m.Push: _push,
-    m.GetPeers: _peers,
-    **dict.fromkeys(get_args(peering.Asked), _peer),
 }

@@ -17,6 +17,8 @@ class Reservation:
         self.arena = arena
         self.entries: list[Entry] = []
         self.committed = 0
+        self.request = 0
+        """Id of the request that it answers, by which a session that has not read the answer names it."""
 
     def commit(self, places: list[int], *, rest: bool) -> int:
         """Publishes the pages at `places`, or all that remain. Returns the pages committed so far.

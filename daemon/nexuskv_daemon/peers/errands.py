@@ -12,6 +12,7 @@ import time
 
 from nexuskv import contract
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
+from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
@@ -78,27 +79,27 @@ class Errands:
 
     async def _reply(self, effect: Abroad) -> m.Message:
         request = effect.request
-        if isinstance(request, m.GetPeers):
+        if isinstance(request, h.GetPeers):
             stats = [peer.stats() for peer in self._neighbours.by_use()[:MOST_SHOWN]]
-            return m.Peers(
+            return h.Peers(
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )
         assert effect.arena is not None
         if self._running > AT_ONCE:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
-        if isinstance(request, m.Push):
+        if isinstance(request, h.Push):
             return await self._push(effect.tenant, effect.arena.descriptor, request)
         return await self._fetch(effect.tenant, effect.arena.descriptor, request)
 
-    async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
+    async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: h.Fetch) -> h.Fetched:
         if not request.keys:
-            return m.Fetched(request.id, 0, 0, "", "")
+            return h.Fetched(request.id, 0, 0, "", "")
         ground = await self._grounds.known(tenant, descriptor)
         wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
-        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+        return h.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
-    async def _push(self, tenant: str, descriptor: contract.Descriptor, request: m.Push) -> m.Pushed:
+    async def _push(self, tenant: str, descriptor: contract.Descriptor, request: h.Push) -> h.Pushed:
         seconds = request.milliseconds / 1000
         until = _until(request.milliseconds)
         peer = self._neighbours.named(request.peer)
@@ -116,8 +117,8 @@ class Errands:
             async with asyncio.timeout(left + SPARE_SECONDS):
                 taken = await link.ask(offer, p.Taken)
         except TimeoutError:
-            return m.Pushed(request.id, 0, f"{peer.address} did not answer in time")
-        return m.Pushed(request.id, taken.pages, taken.reason)
+            return h.Pushed(request.id, 0, f"{peer.address} did not answer in time")
+        return h.Pushed(request.id, taken.pages, taken.reason)
 
     async def take(self, link: Link, offer: p.Offer) -> p.Taken:
         """Pulls what a peer offers."""
@@ -127,7 +128,7 @@ class Errands:
         try:
             descriptor = contract.decode(offer.descriptor)
             ground = await self._grounds.registered(offer.tenant, descriptor)
-            wanted = Wanted(ground, offer.keys, offer.parent, 0, m.ComputeCost())
+            wanted = Wanted(ground, offer.keys, offer.parent, 0, h.ComputeCost())
             came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
             there = await ground.boundary(offer.keys)
         except (DescriptorError, NexusError) as error:

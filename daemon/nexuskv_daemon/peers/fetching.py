@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nexuskv.errors import NexusError
-from nexuskv.protocol import messages as m
+from nexuskv.protocol import hosts as h
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
@@ -40,7 +40,7 @@ class Wanted:
     keys: list[bytes]
     parent: bytes
     before: int
-    cost: m.ComputeCost
+    cost: h.ComputeCost
     have: int = 0
 
     def rest(self, have: int) -> Wanted:

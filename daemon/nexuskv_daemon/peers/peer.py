@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from nexuskv import contract
 from nexuskv.contract import Descriptor
 from nexuskv.errors import DescriptorError, NexusError
-from nexuskv.protocol.messages import PeerStats
+from nexuskv.protocol.hosts import PeerStats
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.breaker import Breaker
 from nexuskv_daemon.peers.gauge import Gauge
