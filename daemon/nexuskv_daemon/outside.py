@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nexuskv.errors import BadRequest
 from nexuskv.protocol.messages import Fetch, Fetched, GetPeers, Message, Peers, Push, Refused
+from nexuskv.protocol.offers import GetOffers, Offers
 from nexuskv_daemon.core.effects import Abroad
 
 Deliver = Callable[[Message, Sequence[int]], None]
@@ -46,7 +47,7 @@ class Alone:
 LONELY = "this daemon has no peers: start nexuskvd with --peer or --directory"
 
 
-def answer(request: Fetch | Push | GetPeers, why: str) -> Message:
+def answer(request: Fetch | Push | GetPeers | GetOffers, why: str) -> Message:
     """The reply when no other host can be asked."""
     match request:
         case Fetch():
@@ -55,3 +56,5 @@ def answer(request: Fetch | Push | GetPeers, why: str) -> Message:
             return Refused(request.id, BadRequest.code, why)
         case GetPeers():
             return Peers(request.id, [], "none")
+        case GetOffers():
+            return Offers(request.id, [])

@@ -23,10 +23,11 @@ from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
-from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
+from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, Offer, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.cost import ComputeCost
 
 Way = SharedWay | AskedWay
 
@@ -59,7 +60,6 @@ class Cache:
         root = contract.content_root if descriptor.content_keyed else contract.chain_root
         self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
         self._origin = Origin(keeper, descriptor, self.root, self.match)
-        self._cost = m.ComputeCost()
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
@@ -106,21 +106,14 @@ class Cache:
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
         """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (5).
 
-        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises
-        Closed, Disconnected.
+        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Nor is a
+        pull made that would take longer than computing does by what `gain` knows. Raises Closed, Disconnected.
         """
         return fetching.fetch(self._keeper, self._plan(keys), within)
 
     def prefetch(self, keys: Keys) -> None:
         """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
         fetching.prefetch(self._keeper, self._plan(keys))
-
-    def declare_cost(self, seconds_per_token: float, seconds_per_token_squared: float = 0.0) -> None:
-        """What computing costs this engine: n tokens after s take `n * (a + q * (2 s + n))` seconds.
-
-        A fetch that would take longer, by what its path was measured to be, is not made.
-        """
-        self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)
@@ -132,8 +125,12 @@ class Cache:
             return self.match(keys)
 
     def _plan(self, keys: Keys) -> fetching.Plan:
-        self._keeper.use(lambda session: session.arena(self.descriptor))  # a restarted daemon learns of it
-        return fetching.Plan(self.descriptor, keys, self._cost)
+        self._register()
+        return fetching.Plan(self.descriptor, keys, self.gain.known or ComputeCost())
+
+    def _register(self) -> None:
+        """A daemon that was restarted meanwhile learns of the descriptor."""
+        self._keeper.use(lambda session: session.arena(self.descriptor))
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
@@ -151,14 +148,25 @@ class Cache:
     def explain(self, keys: Keys, *, read_bytes: int | None = None) -> Explanation:
         """Whether these pages are best read here, pulled from a peer or computed: with path, numbers and reason.
 
-        `read_bytes` is how much will be read, where that is less than all (the selected blocks, for DSA). Pins and
-        refreshes nothing. Raises CostUnknown before a cost was declared or observed.
+        The daemon asks its peers what they have, and tells how quick its pulls from each were. `read_bytes` is how much
+        will be read, where that is less than all (the selected blocks, for DSA). Pins and refreshes nothing. Raises
+        CostUnknown before a cost was declared or observed.
         """
+        _ = self.gain.cost  # before anybody is asked
         path = self.gain.paths.shared_memory
         begin = perf_counter()
         pages = self.lookup(keys)
         path.observe(0, max(perf_counter() - begin, 1e-9))
-        return self.gain.explain(pages, keys=keys, read_bytes=read_bytes)
+        return self.gain.explain(pages, self._offers(keys, pages), read_bytes=read_bytes)
+
+    def _offers(self, keys: Keys, have: int) -> list[Offer]:
+        if have == len(keys):
+            return []
+        try:
+            self._register()
+        except (Disconnected, DeadlineExceeded):
+            return []
+        return fetching.offers(self._keeper, self.descriptor, keys, have)
 
     def pin_pool(self, device: str = "cpu") -> Pinned:
         """Locks the segments that were read so far in memory, and registers them with `device`: "cpu" or "cuda".

@@ -19,7 +19,6 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest
-from nexuskv.gain import Paths
 from nexuskv.ipc import address as addresses
 from nexuskv.protocol import messages as m
 
@@ -62,11 +61,6 @@ class Client:
     def boot_epoch(self) -> int:
         """A number that differs at every start of the daemon."""
         return self._keeper.session.welcome.boot_epoch
-
-    @property
-    def paths(self) -> Paths:
-        """What fetching costs over each path; transports register theirs."""
-        return self._keeper.paths
 
     def open(self, descriptor: Descriptor, *, model: str, salt: str = "") -> Cache:
         """The cache of one kind of state of one model.

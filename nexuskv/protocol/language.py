@@ -5,6 +5,7 @@ Owns the three unions, from which the codec is made. A message itself stands in 
 
 from nexuskv.protocol import branches as b
 from nexuskv.protocol import messages as m
+from nexuskv.protocol import offers as o
 
 Request = (
     m.Hello
@@ -25,6 +26,7 @@ Request = (
     | m.Fetch
     | m.Push
     | m.GetPeers
+    | o.GetOffers
     | b.OpenBranch
     | b.AttachBranch
     | b.Fork
@@ -51,6 +53,7 @@ Reply = (
     | m.Fetched
     | m.Pushed
     | m.Peers
+    | o.Offers
     | m.Refused
     | b.Branched
     | b.Forked

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv.protocol.stats import ArenaStats, TenantStats
 
 PROTOCOL_VERSION = 1
@@ -167,13 +168,6 @@ class ReserveGroup(Message, frozen=True, tag="reserve_group"):
     boundaries: Annotated[int, Meta(ge=1, le=MAX_KEYS)]
     parts: Annotated[list[Part], Meta(min_length=1, max_length=MAX_MEMBERS)]
     reservation: U63 = 0
-
-
-class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
-    """What computing n tokens after s costs: `n * (a + q * (2 s + n))` seconds; zeros when the engine does not say."""
-
-    seconds_per_token: float = 0.0
-    seconds_per_token_squared: float = 0.0
 
 
 class Fetch(Message, frozen=True, tag="fetch"):

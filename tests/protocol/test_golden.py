@@ -8,6 +8,7 @@ import pytest
 
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv.protocol.language import Notice, Reply, Request
 from nexuskv.protocol.stats import ArenaStats, TenantStats
 
@@ -39,7 +40,7 @@ REQUESTS: list[tuple[Request, str]] = [
     (m.Drain(13), "92 a5647261696e 0d"),
     (m.Evict(10, "d", 4096, everything=True), "95 a56576696374 0a a164 cd1000 c3"),
     (
-        m.Fetch(14, KEY, [KEY], 500, KEY, 3, m.ComputeCost(0.5, 0.25)),
+        m.Fetch(14, KEY, [KEY], 500, KEY, 3, ComputeCost(0.5, 0.25)),
         f"98 a56665746368 0e {KEY_HEX} 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
     ),
     (m.Push(15, [KEY], "b", 500, b""), f"96 a470757368 0f 91{KEY_HEX} a162 cd01f4 c400"),
