@@ -74,7 +74,8 @@ class Client:
         """Several kinds of state of one model, of which a boundary needs all: attention and checkpoints of a hybrid.
 
         `model` and `salt` as in `open`; pages are shared with caches of the same ones. Raises LocalError for what is no
-        group, DescriptorConflict when an id is registered with other content.
+        group, FlagMissing for a member without PREFIX_REUSE, DescriptorConflict when an id is registered with other
+        content.
         """
         return Group(self._keeper, descriptors, model, salt)
 

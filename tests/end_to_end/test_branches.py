@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nexuskv
-from nexuskv.contract import Descriptor
+from nexuskv.contract import Descriptor, Flag
 from nexuskv.harness.residence import Witness
 from nexuskv.protocol.stats import ArenaStats
 from tests.support.daemon import Daemon, running
@@ -226,8 +226,9 @@ def test_ten_thousand_branches_cost_their_own_tips_and_nothing_else(
 def test_the_valid_rows_are_copied_in_every_layout(client: nexuskv.Client) -> None:
     kinds: list[Descriptor] = [
         nexuskv.mha("hnd", layers=2, kv_heads=2, head_dim=8, dtype="float32", dimension_order="HND",
-                    page_tokens=S, engine_family="VLLM"),
-        nexuskv.mla("mla", layers=3, page_tokens=S, dtype="bfloat16", engine_family="SGLANG"),
+                    page_tokens=S, engine_family="VLLM", compatibility_flags=[*Flag]),
+        nexuskv.mla("mla", layers=3, page_tokens=S, dtype="bfloat16", engine_family="SGLANG",
+                    compatibility_flags=[*Flag]),
         small("flat", kib=4),
     ]  # fmt: skip
     noise = np.random.default_rng(3)
