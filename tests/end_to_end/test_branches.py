@@ -201,26 +201,29 @@ def test_a_branch_ends_with_its_with_and_with_its_object(
     assert figures(client).branches == 0
 
 
-def test_ten_thousand_branches_cost_their_own_tips_and_nothing_else(
-    client: nexuskv.Client, cache: nexuskv.Cache
-) -> None:
-    parent = root(cache, [1] * 40)
-    before = figures(client)
-    children = parent.fork(10_000)
-    there = figures(client)
-    assert (there.resident, there.free, there.bytes) == (before.resident, before.free, before.bytes)
-    assert (there.branches, there.branch_tips) == (10_001, 1)
-    assert len({child.id for child in children}) == 10_000
-    assert parent.cow_ref_cnt == 10_001
+def test_ten_thousand_branches_cost_their_own_tips_and_nothing_else() -> None:
+    with running("--index-entries", "12000", memory="64MiB") as daemon, daemon.client() as client:
+        cache = client.open(tree(kib=1), model="m")
+        parent = root(cache, [1] * 40)
+        before = figures(client)
+        children = parent.fork(10_000)
+        there = figures(client)
+        assert (there.resident, there.free, there.bytes) == (before.resident, before.free, before.bytes)
+        assert (there.branches, there.branch_tips) == (10_001, 1)
+        assert len({child.id for child in children}) == 10_000
+        assert parent.cow_ref_cnt == 10_001
 
-    for token, child in enumerate(children[:2000]):
-        grow(child, [token])
-    there = figures(client)
-    assert (there.resident, there.branch_tips, there.copied) == (before.resident + 2000, 2001, 0)
-    assert reads(children[1999], [*[1] * 40, 1999])
-    nexuskv.drop_all(children)
-    client.evict()
-    assert (figures(client).resident, figures(client).branches, parent.cow_ref_cnt) == (before.resident, 1, 1)
+        for token, child in enumerate(children):
+            grow(child, [token])
+        there = figures(client)
+        assert (there.resident, there.branch_tips, there.copied) == (before.resident + 10_000, 10_001, 0)
+        taken = there.slots - there.free - (before.slots - before.free)
+        assert taken * there.slot_bytes == 10_000 * 1024, "a tip of 1 KiB for each, and no byte more"
+        assert reads(children[9_999], [*[1] * 40, 9_999])
+        nexuskv.drop_all(children)
+        client.evict()
+        left = figures(client)
+        assert (left.resident, left.branches, parent.cow_ref_cnt) == (before.resident, 1, 1)
 
 
 def test_the_valid_rows_are_copied_in_every_layout(client: nexuskv.Client) -> None:
