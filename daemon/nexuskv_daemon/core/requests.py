@@ -43,10 +43,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What requests act on: the store, who the daemon is, and all sessions by number."""
+    """What requests act on: the store, who the daemon is, the largest page, and all sessions by number."""
 
     store: Store
     identity: Identity
+    max_page_bytes: int
     sessions: dict[int, Session] = field(default_factory=dict)
 
 
@@ -85,7 +86,7 @@ def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer
 
 
 def _register(host: Host, session: Session, request: m.Register, now: float) -> Answer:
-    arena = host.store.register(session.tenant, contract.decode(request.descriptor))
+    arena = host.store.register(session.tenant, contract.decode(request.descriptor, host.max_page_bytes))
     session.arenas[arena.number] = arena
     return Answer(m.Registered(request.id, arena.number))
 
