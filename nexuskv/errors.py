@@ -46,6 +46,12 @@ class DescriptorConflict(LocalError):
     code = "descriptor_conflict"
 
 
+class FlagMissing(LocalError):
+    """The descriptor's compatibility_flags do not permit that; the sentence names the flag."""
+
+    code = "flag_missing"
+
+
 class UnknownDescriptor(LocalError):
     """A request that names an arena which this session has not registered."""
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from nexuskv.contract import MAX_PAGE_BYTES
 from nexuskv.errors import NexusError
 from nexuskv.ipc import address
 from nexuskv.quantity import parse_size
@@ -61,6 +62,7 @@ class Config:
     socket_mode: int
     memory: int
     segment_bytes: int
+    max_page_bytes: int
     index_entries: int
     pins: int
     keep: bool
@@ -102,6 +104,7 @@ def parse(arguments: list[str] | None = None) -> Config:
         socket_mode=chosen.socket_mode,
         memory=chosen.memory,
         segment_bytes=chosen.segment_bytes,
+        max_page_bytes=chosen.max_page_bytes,
         index_entries=chosen.index_entries,
         pins=chosen.pins,
         keep=chosen.keep,
@@ -138,6 +141,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_some_bytes,
         default=0,
         help="size of one segment (1/64 of --memory, 64MiB at least)",
+    )
+    add(
+        "--max-page-bytes",
+        type=_told(parse_size),
+        default=MAX_PAGE_BYTES,
+        help="largest page that a descriptor may have (1GiB, and no more)",
     )
     add(
         "--index-entries",

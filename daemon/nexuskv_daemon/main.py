@@ -122,7 +122,7 @@ def _assemble(
     branches = BranchLogFile(namespace.branches, known.branches if known is not None else [])
     lineage = Lineage(identity.boot_epoch, branches)
     store = Store(budget, chosen.segment_size(budget), publications, branches=lineage)
-    engine = Engine(store, identity)
+    engine = Engine(store, identity, chosen.max_page_bytes)
     first_session = 1
     if known is not None:
         restored = recovery.take_over(namespace, known, store, objects, publications)

@@ -9,6 +9,7 @@ from typing import Protocol
 from nexuskv.errors import BadRequest
 from nexuskv.protocol.hosts import Fetch, Fetched, GetPeers, Peers, Push
 from nexuskv.protocol.messages import Message, Refused
+from nexuskv.protocol.offers import GetOffers, Offers
 from nexuskv_daemon.core.effects import Abroad
 
 Deliver = Callable[[Message, Sequence[int]], None]
@@ -47,7 +48,7 @@ class Alone:
 LONELY = "this daemon has no peers: start nexuskvd with --peer or --directory"
 
 
-def answer(request: Fetch | Push | GetPeers, why: str) -> Message:
+def answer(request: Fetch | Push | GetPeers | GetOffers, why: str) -> Message:
     """The reply when no other host can be asked."""
     match request:
         case Fetch():
@@ -56,3 +57,5 @@ def answer(request: Fetch | Push | GetPeers, why: str) -> Message:
             return Refused(request.id, BadRequest.code, why)
         case GetPeers():
             return Peers(request.id, [], "none")
+        case GetOffers():
+            return Offers(request.id, [])

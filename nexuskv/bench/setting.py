@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import nexuskv
-from nexuskv.contract import KEY_BYTES, slot_bytes
+from nexuskv.contract import KEY_BYTES, Flag, slot_bytes
 from nexuskv.harness.daemon import PrivateDaemon
 
 PAGE_TOKENS = 16
@@ -29,6 +29,7 @@ def descriptor(page_bytes: int) -> nexuskv.Descriptor:
         engine_family="VLLM",
         page_tokens=PAGE_TOKENS,
         arrangement="interleaved",
+        compatibility_flags=tuple(Flag),
     )
 
 

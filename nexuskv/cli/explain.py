@@ -1,7 +1,7 @@
 """`nexuskv explain`: whether state is worth fetching, over which path, and by which numbers.
 
-Owns how costs and peers are written on a command line. Knows nothing of a daemon: shared memory is measured on this
-machine, what computing costs and what is resident is said.
+Owns how costs and peers are written on a command line. Shared memory is measured on this machine, what computing costs
+and what is resident is said. A daemon is asked for its peers alone, and only on request.
 """
 
 import argparse
@@ -11,10 +11,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from nexuskv.cli.options import Subparsers, console, print_json, size, wide_table
+from nexuskv.cli.options import Subparsers, add_socket, connect, console, print_json, size, wide_table
+from nexuskv.client.fetching import way_of
 from nexuskv.contract import PRESETS, Descriptor, from_json
 from nexuskv.errors import LocalError
-from nexuskv.gain import Declared, Explanation, Gain, MeasuredPath, Offer, Paths, explain
+from nexuskv.gain import ComputeCost, Explanation, Gain, MeasuredPath, Offer, Paths, explain
 from nexuskv.quantity import format_size
 
 
@@ -43,6 +44,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--peer", type=_peer, action="append", default=[], metavar="NAME:SECONDS:SIZE",
         help="a peer with the whole context: path, latency, and bandwidth a second, such as rdma:5e-6:12GiB",
     )  # fmt: skip
+    parser.add_argument(
+        "--peers", action="store_true",
+        help="the daemon's peers too, each with the whole context over its path as measured so far",
+    )  # fmt: skip
+    add_socket(parser)
     parser.set_defaults(func=run, usage_error=parser.error)
 
 
@@ -62,22 +68,24 @@ def run(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace, descriptor: Descriptor) -> Explanation:
     pages = args.tokens // descriptor.page_tokens
     resident = args.tokens if args.resident is None else min(args.resident, args.tokens)
-    offers = [Offer(path, pages) for path in args.peer]
+    offers = [Offer("", pages, path) for path in args.peer]
+    offers += _peers(args, pages) if args.peers else []
     local = Paths().shared_memory
     return explain(
         descriptor, _cost(args, descriptor), local, resident // descriptor.page_tokens, offers, args.read
     )
 
 
-def _cost(args: argparse.Namespace, descriptor: Descriptor) -> Declared:
+def _peers(args: argparse.Namespace, pages: int) -> list[Offer]:
+    with connect(args) as client:
+        known = client.peers().peers
+    return [Offer(peer.address, pages, way_of(peer)) for peer in known if peer.state == "connected"]
+
+
+def _cost(args: argparse.Namespace, descriptor: Descriptor) -> ComputeCost:
     gain = Gain(descriptor, Paths())
     if args.seconds_per_token is not None:
-        gain.declare(
-            Declared(
-                seconds_per_token=args.seconds_per_token,
-                seconds_per_token_squared=args.seconds_per_token_squared,
-            )
-        )
+        gain.declare(args.seconds_per_token, args.seconds_per_token_squared)
     for tokens, seconds in args.prefill:
         gain.observe(tokens, seconds)
     return gain.cost
@@ -126,7 +134,7 @@ def _peer(text: str) -> MeasuredPath:
 
 def _table(explanation: Explanation) -> Table:
     table = wide_table()
-    for heading in ("way", "path"):
+    for heading in ("way", "path", "peer"):
         table.add_column(heading, overflow="fold")
     for heading in ("up to token", "bytes", "compute s", "cache s", "gain s"):
         table.add_column(heading, justify="right", overflow="fold")
@@ -140,4 +148,11 @@ def _rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
         times = (
             f"{each:.4g}" for each in (option.compute_seconds, option.cache_seconds, option.gain_seconds)
         )
-        yield option.decision, option.path, f"{option.boundary_tokens:,}", format_size(option.nbytes), *times
+        yield (
+            option.decision,
+            option.path,
+            option.peer,
+            f"{option.boundary_tokens:,}",
+            format_size(option.nbytes),
+            *times,
+        )

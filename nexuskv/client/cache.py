@@ -22,12 +22,13 @@ from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.ways import Way, search, search_again, way_to
+from nexuskv.contract import permissions
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
-from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
+from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, Offer, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
-from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.cost import ComputeCost
 
 
 class PageStatus(NamedTuple):
@@ -57,17 +58,19 @@ class Cache:
         """What computing and fetching these pages costs: `declare` or `observe` the former."""
         root = contract.content_root if descriptor.content_keyed else contract.chain_root
         self.root = root(descriptor.digest, model, self._way.session.welcome.tenant, salt)
-        self._origin = Origin(keeper, descriptor, self.root, self.match)
-        self._cost = h.ComputeCost()
+        self._whole_or_nothing = permissions.is_whole_or_nothing(descriptor)
+        self._origin = Origin(keeper, descriptor, self.root, self._longest)
 
     def keys(self, token_ids: contract.TokenIds) -> list[bytes]:
         """Page keys of a token sequence: 32 bytes for each full page, each chained to the one before.
 
-        Raises LocalError for what are no token ids, BadRequest where pages are found by their content.
+        Without PREFIX_REUSE among the descriptor's flags, all tokens are in each of them. Raises LocalError for what is
+        no token id, BadRequest where pages are found by their content.
         """
         if self.descriptor.content_keyed:
             raise BadRequest(f"{self.descriptor.semantic_type} is found by its content: use content_keys()")
-        return contract.page_keys(self.root, token_ids, self.descriptor.page_tokens)
+        named = contract.exact_keys if self._whole_or_nothing else contract.page_keys
+        return named(self.root, token_ids, self.descriptor.page_tokens)
 
     def content_keys(self, content: contract.Content, pages: int = 1) -> list[bytes]:
         """Keys of the `pages` pages of one input: 32 bytes each, and none depends on another page.
@@ -82,16 +85,28 @@ class Cache:
     def match(self, keys: Keys, *, fetch: bool = False, within: float | None = None) -> Hit:
         """Pins the longest restorable boundary of `keys` (its resident prefix, for attention); may be empty.
 
-        Pages that are found by their content are no prefix of anything: give the keys of one input, or span of it, and
-        the hit has those up to the first that is absent.
+        Without PREFIX_REUSE among the descriptor's flags it is that of all `keys`, or empty. Pages that are found by
+        their content are no prefix of anything: give the keys of one input, or span of it, and the hit has those up to
+        the first that is absent.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
         dead: what is not mapped is a miss then. With `fetch`, what is absent is pulled from another host first, as by
-        `fetch`. The hit must be closed: use it in a `with`. Raises PinsFull, and Disconnected where the client shares
-        no index, or lost it to a daemon that started afresh and is gone too.
+        `fetch`. The hit must be closed: use it in a `with`. Raises PinsFull, FlagMissing, and Disconnected where the
+        client shares no index, or lost it to a daemon that started afresh and is gone too.
         """
         if fetch:
             return self._match_fetching(keys, within)
+        return self._whole(keys) if self._whole_or_nothing else self._longest(keys)
+
+    def _whole(self, keys: Keys) -> Hit:
+        permissions.require_reuse(self.descriptor)
+        hit = self._longest(keys)
+        if hit.stop == len(keys):
+            return hit
+        hit.close()
+        return self._longest(keys[:0])
+
+    def _longest(self, keys: Keys) -> Hit:
         way = self._way
         if not way.session.alive:
             way = self._choose()
@@ -109,21 +124,18 @@ class Cache:
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
         """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (5).
 
-        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Raises
-        Closed, Disconnected.
+        What other hosts lack, do wrong or do too late is no error: fewer pages come, and `reason` says why. Nor is a
+        pull made that would take longer than computing does by what `gain` knows. Raises Closed, Disconnected,
+        FlagMissing.
         """
         return fetching.fetch(self._keeper, self._plan(keys), within)
 
     def prefetch(self, keys: Keys) -> None:
-        """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
-        fetching.prefetch(self._keeper, self._plan(keys))
+        """As `fetch`, without waiting for it: a later match finds what came.
 
-    def declare_cost(self, seconds_per_token: float, seconds_per_token_squared: float = 0.0) -> None:
-        """What computing costs this engine: n tokens after s take `n * (a + q * (2 s + n))` seconds.
-
-        A fetch that would take longer, by what its path was measured to be, is not made.
+        Raises Closed, Disconnected, FlagMissing.
         """
-        self._cost = h.ComputeCost(seconds_per_token, seconds_per_token_squared)
+        fetching.prefetch(self._keeper, self._plan(keys))
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)
@@ -135,11 +147,21 @@ class Cache:
             return self.match(keys)
 
     def _plan(self, keys: Keys) -> fetching.Plan:
-        self._keeper.use(lambda session: session.arena(self.descriptor))  # a restarted daemon learns of it
-        return fetching.Plan(self.descriptor, keys, self._cost)
+        permissions.require_reuse(self.descriptor)
+        self._register()
+        return fetching.Plan(self.descriptor, keys, self.gain.known or ComputeCost())
+
+    def _register(self) -> None:
+        """A daemon that was restarted meanwhile learns of the descriptor."""
+        self._keeper.use(lambda session: session.arena(self.descriptor))
 
     def lookup(self, keys: Keys) -> int:
-        """The boundary that `match` would find now, in pages. Pins and refreshes nothing."""
+        """The boundary that `match` would find now, in pages. Pins and refreshes nothing. Raises FlagMissing."""
+        permissions.require_reuse(self.descriptor)
+        found = self._boundary(keys)
+        return 0 if self._whole_or_nothing and found < len(keys) else found
+
+    def _boundary(self, keys: Keys) -> int:
         try:
             return search(self._choose(), self._choose, lambda way: way.boundary(keys))
         except ValueError as error:
@@ -148,14 +170,26 @@ class Cache:
     def explain(self, keys: Keys, *, read_bytes: int | None = None) -> Explanation:
         """Whether these pages are best read here, pulled from a peer or computed: with path, numbers and reason.
 
-        `read_bytes` is how much will be read, where that is less than all (the selected blocks, for DSA). Pins and
-        refreshes nothing. Raises CostUnknown before a cost was declared or observed.
+        The daemon asks its peers what they have, and tells how quick its pulls from each were. `read_bytes` is how much
+        will be read, where that is less than all (the selected blocks, for DSA). Pins and refreshes nothing. Raises
+        CostUnknown before a cost was declared or observed.
         """
+        _ = self.gain.cost  # before anybody is asked
         path = self.gain.paths.shared_memory
         begin = perf_counter()
         pages = self.lookup(keys)
         path.observe(0, max(perf_counter() - begin, 1e-9))
-        return self.gain.explain(pages, keys=keys, read_bytes=read_bytes)
+        return self.gain.explain(pages, self._offers(keys, pages), read_bytes=read_bytes)
+
+    def _offers(self, keys: Keys, have: int) -> list[Offer]:
+        if have == len(keys):
+            return []
+        try:
+            self._register()
+        except (Disconnected, DeadlineExceeded):
+            return []
+        found = fetching.offers(self._keeper, self.descriptor, keys, have)
+        return [each for each in found if each.pages == len(keys) or not self._whole_or_nothing]
 
     def pin_pool(self, device: str = "cpu") -> Pinned:
         """Locks the segments that were read so far in memory, and registers them with `device`: "cpu" or "cuda".
@@ -175,7 +209,7 @@ class Cache:
 
         Only why a page is absent is asked of the daemon. Raises Disconnected.
         """
-        if self.lookup(keys) == len(keys) and isinstance(self.descriptor.reuse, contract.AllPages):
+        if self._boundary(keys) == len(keys) and isinstance(self.descriptor.reuse, contract.AllPages):
             return [_STATUS[m.PRESENT]] * len(keys)
         found = self._keeper.use(lambda session: list(find(session, self.descriptor, keys)))
         return [status for answer in found for status in _statuses(answer)]
@@ -198,12 +232,17 @@ class Cache:
     def branch(self, keys: Keys) -> Branch:
         """A context to fork: that of `keys`, all of them resident, or an empty one. It holds its pages until dropped.
 
-        Takes them from a hit that is open, so that none is evicted before. Raises ParentMissing.
+        Takes them from a hit that is open, so that none is evicted before. Raises ParentMissing, FlagMissing.
         """
+        permissions.require_branching(self.descriptor)
         return open_branch(self._origin, list(keys))
 
     def attach_branch(self, branch_id: int) -> Branch:
-        """A published branch of this cache, by the id that whoever made it gave. Raises UnknownBranch, BadRequest."""
+        """A published branch of this cache, by the id that whoever made it gave.
+
+        Raises UnknownBranch, BadRequest, FlagMissing.
+        """
+        permissions.require_branching(self.descriptor)
         return attach_branch(self._origin, branch_id)
 
     def branches(self) -> list[BranchInfo]:

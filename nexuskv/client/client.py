@@ -19,7 +19,6 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import Descriptor
 from nexuskv.errors import BadRequest
-from nexuskv.gain import Paths
 from nexuskv.ipc import address as addresses
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
@@ -64,11 +63,6 @@ class Client:
         """A number that differs at every start of the daemon."""
         return self._keeper.session.welcome.boot_epoch
 
-    @property
-    def paths(self) -> Paths:
-        """What fetching costs over each path; transports register theirs."""
-        return self._keeper.paths
-
     def open(self, descriptor: Descriptor, *, model: str, salt: str = "") -> Cache:
         """The cache of one kind of state of one model.
 
@@ -81,7 +75,8 @@ class Client:
         """Several kinds of state of one model, of which a boundary needs all: attention and checkpoints of a hybrid.
 
         `model` and `salt` as in `open`; pages are shared with caches of the same ones. Raises LocalError for what is no
-        group, DescriptorConflict when an id is registered with other content.
+        group, FlagMissing for a member without PREFIX_REUSE, DescriptorConflict when an id is registered with other
+        content.
         """
         return Group(self._keeper, descriptors, model, salt)
 

@@ -1,4 +1,4 @@
-"""What is asked of other hosts, through the daemon: pages to pull here, and pages to be pulled there.
+"""What is asked of other hosts, through the daemon: what they offer, pages to pull here, pages to be pulled there.
 
 Owns the time limits and the splitting of long chains into messages. No byte of a page passes here, and nothing is
 held: what came is found by the next match.
@@ -18,12 +18,18 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import DeadlineExceeded, Disconnected
+from nexuskv.gain import MeasuredPath, Offer
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.cost import ComputeCost
+from nexuskv.protocol.offers import ROUND_TRIPS, GetOffers, Offers, PeerOffer
 
 R = TypeVar("R", bound=m.Message)
 FETCH_SECONDS = 5.0
 PREFETCH_SECONDS = 30.0
+OFFER_SECONDS = 1.0
+LEAST_LATENCY = 1e-9
+"""Seconds: a path takes some time, though its latency was not measured yet."""
 GRACE_SECONDS = 0.5
 """Past the time limit, for the daemon's own answer: it keeps the limit itself, unless it is stopped."""
 
@@ -49,7 +55,7 @@ class Plan(NamedTuple):
 
     descriptor: Descriptor
     keys: Keys
-    cost: h.ComputeCost
+    cost: ComputeCost
 
     def requests(self, until: float) -> Iterator[h.Fetch]:
         """One request for every MAX_KEYS keys; where one page restores all before it, the last ones will do."""
@@ -68,11 +74,11 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: h.Fetch | h.Push, expected: type[R], session: Session) -> R:
+def _ask(request: h.Fetch | h.Push | GetOffers, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
-def _aside(keeper: SessionKeeper, request: h.Fetch | h.Push, expected: type[R]) -> R:
+def _aside(keeper: SessionKeeper, request: h.Fetch | h.Push | GetOffers, expected: type[R]) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)
 
@@ -102,6 +108,53 @@ def prefetch(keeper: SessionKeeper, plan: Plan) -> None:
             session.tell(request)
 
     keeper.use(ask)
+
+
+def offers(keeper: SessionKeeper, descriptor: Descriptor, keys: Keys, have: int) -> list[Offer]:
+    """What peers have beyond the `have` pages that are a boundary here, and what each way to them costs.
+
+    None too, when there is no daemon to ask, or none that answers in time. Raises Closed.
+    """
+    chained = isinstance(descriptor.reuse, AllPages)
+    if not chained:
+        start = max(0, len(keys) - m.MAX_KEYS)
+        found = _offered(keeper, descriptor, keys[start:])
+        return [_offer(each, start + each.stop) for each in found]
+    best: dict[str, Offer] = {}
+    for start in range(have, len(keys), m.MAX_KEYS):
+        chunk = keys[start : start + m.MAX_KEYS]
+        found = _offered(keeper, descriptor, chunk)
+        # Only who has all before it can send what comes after.
+        found = [each for each in found if start == have or _reaches(best.get(each.address), start)]
+        best.update((each.address, _offer(each, start + each.stop)) for each in found)
+        if not any(each.stop == len(chunk) for each in found):
+            break
+    return list(best.values())
+
+
+def _reaches(offer: Offer | None, pages: int) -> bool:
+    return offer is not None and offer.pages >= pages
+
+
+def _offered(keeper: SessionKeeper, descriptor: Descriptor, keys: Keys) -> list[PeerOffer]:
+    if not keys:
+        return []
+    request = GetOffers(0, descriptor.digest, list(keys), int(OFFER_SECONDS * 1000))
+    try:
+        return _aside(keeper, request, Offers).offers
+    except (Disconnected, DeadlineExceeded):
+        return []
+
+
+def _offer(told: PeerOffer, pages: int) -> Offer:
+    return Offer(told.address, pages, way_of(told))
+
+
+def way_of(told: PeerOffer | h.PeerStats) -> MeasuredPath | None:
+    """The way to a peer as its daemon measured it; None as long as it did not."""
+    if not told.bandwidth:
+        return None
+    return MeasuredPath(told.path, max(ROUND_TRIPS * told.latency, LEAST_LATENCY), told.bandwidth)
 
 
 def push(keeper: SessionKeeper, keys: Keys, peer: str, within: float | None) -> Pushed:

@@ -18,6 +18,7 @@ from nexuskv.client.keeper import SessionKeeper
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
 from nexuskv.client.ways import search, way_to
+from nexuskv.contract import permissions
 from nexuskv.contract.groups import boundary_tokens, members
 from nexuskv.errors import BadRequest
 from nexuskv.protocol import messages as m
@@ -32,6 +33,8 @@ class Group:
     def __init__(
         self, keeper: SessionKeeper, descriptors: Sequence[contract.Descriptor], model: str, salt: str
     ) -> None:
+        for descriptor in descriptors:
+            permissions.require_prefix_reuse(descriptor)
         self.tokens = boundary_tokens(descriptors)
         self._members = members(descriptors)
         self._pages = [member.pages for member in self._members]

@@ -20,6 +20,8 @@ T = TypeVar("T")
 RETRY_SECONDS = 0.1
 """Between two looks for a daemon that went away, while hits go on without it."""
 MOST_IDLE = 8
+LEAST_SECONDS = 1.0
+"""For greeting a daemon that may be busy, whatever is asked of it then."""
 _keepers: "weakref.WeakSet[SessionKeeper]" = weakref.WeakSet()
 
 
@@ -68,7 +70,7 @@ class SessionKeeper:
         with self._lock:
             session = self._idle.pop() if self._idle else None
         if session is None or not session.alive:
-            session = Session(self._path, self._timeout, shared=False)
+            session = Session(self._path, min(self._timeout, max(seconds, LEAST_SECONDS)), shared=False)
         session.wait_at_most(seconds)
         try:
             return action(session)

@@ -13,6 +13,10 @@ personalisation. A length before each part keeps ("ab", "c") and ("a", "bc") apa
 have a key as the tail of a branch only; the length of what is hashed keeps it apart from the keys of full pages. A
 page of 16 tokens hashes 96 bytes: one block of BLAKE2b.
 
+State that serves no input but its own (EXACT_REUSE without PREFIX_REUSE) has the whole input in every key:
+
+    root' = BLAKE2b-256( "nexuskv-exact-v1" | root | BLAKE2b-256( all tokens ) )        in place of root
+
 State that is found by its content (`Descriptor.content_keyed`) is not chained; page p of an input has
 
     root  = BLAKE2b-256( "nexuskv-content-v1" | the same parts )
@@ -35,6 +39,7 @@ KEY_BYTES: Final = 32
 MAX_TOKEN_ID: Final = 2**32 - 1
 _CHAIN_MAGIC: Final = b"nexuskv-chain-v1"
 _CONTENT_MAGIC: Final = b"nexuskv-content-v1"
+_EXACT_MAGIC: Final = b"nexuskv-exact-v1"
 _TOKEN_BYTES: Final = 4
 
 TokenIds: TypeAlias = "Iterable[int] | NDArray[Any] | bytes | bytearray | memoryview"
@@ -73,6 +78,17 @@ def page_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]
     pages = iter_unpack(f"{page_bytes}s", tokens[: len(tokens) // page_bytes * page_bytes])
     parent = root
     return [parent := blake2b(parent + page, digest_size=KEY_BYTES).digest() for (page,) in pages]
+
+
+def exact_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> list[bytes]:
+    """As `page_keys`, but found by these tokens alone: those that fill no page, and how many there are, count too.
+
+    `root` is a chain root. Raises LocalError that names the first bad id.
+    """
+    _check_length("root", root, "chain_root(...)")
+    tokens = token_bytes(token_ids)
+    exact = blake2b(_EXACT_MAGIC + root + _hash_of(tokens), digest_size=KEY_BYTES).digest()
+    return page_keys(exact, tokens, page_tokens)
 
 
 def page_and_tail_keys(root: bytes, token_ids: TokenIds, page_tokens: int) -> tuple[list[bytes], bytes]:

@@ -85,7 +85,8 @@ KIMI_LINEAR_KDA: Final = kda(
 num_heads 32, head_dim 128, short_conv_kernel_size 4; the state in float32 as FLA's kernels keep it."""
 
 KIMI_LINEAR_MLA: Final = mla("kimi-linear-48b-mla-page16", layers=7, dtype="bfloat16", engine_family="VLLM")
-"""The other 7 layers of the same model, full_attn_layers: kv_lora_rank 512, qk_rope_head_dim 64."""
+"""The other 7 layers of the same model, full_attn_layers: kv_lora_rank 512, qk_rope_head_dim 64 (mla_use_nope: there,
+but never rotated)."""
 
 MAMBA2_2_7B: Final = mamba2(
     "mamba2-2.7b-checkpoint256",
@@ -131,7 +132,8 @@ NSA_27B: Final = nsa(
     engine_family="SGLANG",
 )
 """The 27B model of the paper, arXiv 2502.11089, section 4.1: 30 layers, 4 KV groups with d_k 192 and d_v 128, summaries
-every d = 16 tokens, selection blocks of l' = 64."""
+every d = 16 tokens, selection blocks of l' = 64. The keys and values of its third branch, the last 512 tokens, are
+others (section 3.3) and not among these."""
 
 QWEN2_VL_7B: Final = vision(
     "qwen2-vl-7b-image448",

@@ -74,7 +74,7 @@ class Scheme(StrEnum):
 
 
 class Flag(StrEnum):
-    """What an engine may do with the pages; permissions, so they are no part of the physical contract."""
+    """What an engine may do with the pages (`permissions`); no part of the physical contract."""
 
     EXACT_REUSE = "EXACT_REUSE"
     PREFIX_REUSE = "PREFIX_REUSE"

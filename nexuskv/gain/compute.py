@@ -1,44 +1,24 @@
-"""What it costs to compute state again: declared by the engine, or learned from the prefills it reports.
+"""What it costs to compute state again, as learned from the prefills that an engine reports.
 
-Owns the model of a prefill and its fit. Knows nothing of models or devices.
+Owns the fit. The formula is `protocol.cost`'s, with its linear and its quadratic term. Knows nothing of models or
+devices.
 
-    seconds(n) = a * n + q * n^2        of n tokens from the first on
-    after s tokens that were cached, n more take  n * (a + q * (2 s + n))
-
-The quadratic term is attention: each token looks at all before it. It is not small. For Llama-3-8B the two terms are
-equal at about 61,000 tokens (2 * 8e9 flops a token against 2 * 32 * 4096 * n^2 of causal attention), so a line through
-short prefills would make a 128K context look three times too cheap. Recurrences and SSM scans have none.
+The quadratic term is not small. For Llama-3-8B the two are equal at about 61,000 tokens (2 * 8e9 flops a token against
+2 * 32 * 4096 * n^2 of causal attention), so a line through short prefills would make a 128K context look three times
+too cheap. Recurrences and SSM scans have none.
 """
 
 from math import isfinite
 from typing import Final
 
-import msgspec
-
 from nexuskv.errors import LocalError
 from nexuskv.gain.matrix import Growth
+from nexuskv.protocol.cost import ComputeCost
 
 RATE: Final = 0.05
 """Weight of the newest prefill: the fit remembers some twenty."""
 _SPREAD: Final = 0.05
 """Prefills whose lengths differ by less than this share of their mean tell nothing of the quadratic term."""
-
-
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine says: seconds a token, and seconds a token squared for attention."""
-
-    seconds_per_token: float
-    seconds_per_token_squared: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if not (value >= 0 and isfinite(value)):
-                raise LocalError(f"{name} is {value}: give a number of seconds, 0 or more")
-
-    def seconds(self, tokens: int) -> float:
-        """Time to compute `tokens` tokens from the first on."""
-        return tokens * (self.seconds_per_token + self.seconds_per_token_squared * tokens)
 
 
 class Learned:
@@ -71,9 +51,9 @@ class Learned:
             self._slope = max(self._xy / self._xx, 0.0)
 
     @property
-    def cost(self) -> Declared:
+    def cost(self) -> ComputeCost:
         """The fit. Neither term is negative: where the line would start below zero, all is attention."""
         start = self._mean_y - self._slope * self._mean_x
         if start >= 0:
-            return Declared(seconds_per_token=start, seconds_per_token_squared=self._slope)
-        return Declared(seconds_per_token=0.0, seconds_per_token_squared=self._mean_y / self._mean_x)
+            return ComputeCost(start, self._slope)
+        return ComputeCost(0.0, self._mean_y / self._mean_x)

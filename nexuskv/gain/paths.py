@@ -1,15 +1,13 @@
 """What it costs to fetch state over each path: latency and bandwidth, measured and then followed as they change.
 
-Owns the model of a path, its online estimate, and the registry of paths. Knows nothing of sockets or devices: a
-transport registers its own path to other hosts, by the interface below.
+Owns the model of a path and its online estimate. Knows nothing of sockets or devices: how quick the ways to other hosts
+are is measured by the daemon, which pulls over them.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from math import exp, log
 from typing import Final, Protocol
 
-from nexuskv.contract import Descriptor
 from nexuskv.errors import LocalError
 from nexuskv.gain import calibration
 
@@ -28,17 +26,6 @@ class Path(Protocol):
 
     def seconds(self, pages: int, nbytes: int) -> float:
         """Expected time to have `nbytes` in `pages` pages at hand."""
-        ...
-
-
-class RemotePath(Path, Protocol):
-    """A way to pages of other hosts; what a transport registers, under its own name such as "rdma" or "tcp"."""
-
-    def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
-        """Pages of the longest prefix of `keys` that a peer holds and would send.
-
-        0 for none, also when no peer answers; it must neither block long nor raise.
-        """
         ...
 
 
@@ -78,25 +65,9 @@ class MeasuredPath:
 
 
 class Paths:
-    """The paths of one client; that through shared memory is measured when it is first asked for."""
-
-    def __init__(self) -> None:
-        self._remote: dict[str, RemotePath] = {}
+    """The paths of one client to what is on this host; that through shared memory is measured when first asked for."""
 
     @cached_property
     def shared_memory(self) -> MeasuredPath:
         """Reading in place what is resident on this host."""
         return MeasuredPath(SHARED_MEMORY, *calibration.of_shared_memory())
-
-    def register(self, path: RemotePath) -> None:
-        """Takes up a path to other hosts, in place of one of the same name."""
-        self._remote[path.name] = path
-
-    def unregister(self, name: str) -> None:
-        """Forgets a path to other hosts, if it is there."""
-        self._remote.pop(name, None)
-
-    @property
-    def remote(self) -> tuple[RemotePath, ...]:
-        """The paths to other hosts."""
-        return tuple(self._remote.values())

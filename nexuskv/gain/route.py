@@ -5,15 +5,15 @@ boundary: G = T_compute - T_cache of all tokens up to it. Only the longest bound
 T_compute is convex in the tokens and T_cache a line, so that a shorter one is never better than both it and nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from nexuskv.contract import Descriptor, usable
-from nexuskv.gain.compute import Declared
 from nexuskv.gain.matrix import MATRIX, Row
 from nexuskv.gain.paths import Path
+from nexuskv.protocol.cost import ComputeCost
 
 
 class Decision(StrEnum):
@@ -25,10 +25,14 @@ class Decision(StrEnum):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way. `pages` and `nbytes` are what is read or moved for it, the times are of the whole boundary."""
+    """One way. `pages` and `nbytes` are what is read or moved for it, the times are of the whole boundary.
+
+    `path` is what it goes over, `peer` the address of the host that it comes from, "" for this one.
+    """
 
     decision: Decision
     path: str
+    peer: str
     boundary_tokens: int
     pages: int
     nbytes: int
@@ -41,6 +45,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 RECOMPUTE = Option(
     decision=Decision.RECOMPUTE,
     path="none",
+    peer="",
     boundary_tokens=0,
     pages=0,
     nbytes=0,
@@ -60,6 +65,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     gain: str
     decision: Decision
     path: str
+    peer: str
     boundary_tokens: int
     pages: int
     nbytes: int
@@ -71,15 +77,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A path to another host, and the boundary in pages that it has."""
+    """A boundary in pages that another host has, and the way to it, None as long as no pull has measured it."""
 
-    path: Path
+    peer: str
     pages: int
+    path: Path | None
 
 
 def explain(
     descriptor: Descriptor,
-    cost: Declared,
+    cost: ComputeCost,
     local: Path,
     local_pages: int,
     offers: Sequence[Offer] = (),
@@ -90,11 +97,9 @@ def explain(
     `read_bytes` is how much of it will be read, where that is less than all: the selected blocks, for DSA.
     """
     router = _Router(descriptor, cost, local, local_pages, read_bytes)
-    options = (
-        RECOMPUTE,
-        *router.local(),
-        *(router.pull(offer) for offer in offers if offer.pages > local_pages),
-    )
+    further = [offer for offer in offers if offer.pages > local_pages]
+    pulls = (router.pull(offer, offer.path) for offer in further if offer.path is not None)
+    options = (RECOMPUTE, *router.local(), *pulls)
     best = max(
         options, key=lambda option: option.gain_seconds
     )  # of equal ones the first: computing needs nobody
@@ -103,7 +108,7 @@ def explain(
         granularity=router.row.granularity,
         transport=router.row.transport,
         gain=router.row.gain,
-        reason=_reason(router.row, best, options),
+        reason="; ".join([*_reasons(router.row, best, options), *router.unmeasured(further)]),
         options=options,
         **msgspec.structs.asdict(best),
     )
@@ -113,7 +118,7 @@ class _Router:
     """The options of one prefix."""
 
     def __init__(
-        self, descriptor: Descriptor, cost: Declared, local: Path, local_pages: int, read_bytes: int | None
+        self, descriptor: Descriptor, cost: ComputeCost, local: Path, local_pages: int, read_bytes: int | None
     ) -> None:
         self.row: Row = MATRIX[descriptor.semantic_type]
         self._descriptor = descriptor
@@ -128,13 +133,10 @@ class _Router:
             return ()
         needed = self._needed(self._local_pages)
         nbytes, seconds = self._reading(len(needed))
-        return (
-            self._option(
-                Decision.LOCAL_POINTER, self._local.name, self._local_pages, len(needed), nbytes, seconds
-            ),
-        )
+        way = (Decision.LOCAL_POINTER, self._local.name, "")
+        return (self._option(way, self._local_pages, len(needed), nbytes, seconds),)
 
-    def pull(self, offer: Offer) -> Option:
+    def pull(self, offer: Offer, path: Path) -> Option:
         """Moving what is not here, then reading all in place.
 
         What the boundary needs below the local one is here: it was needed for that too.
@@ -142,8 +144,16 @@ class _Router:
         needed = self._needed(offer.pages)
         missing = needed.stop - max(needed.start, self._local_pages)
         moved = self._bytes(missing)
-        seconds = offer.path.seconds(missing, moved) + self._reading(len(needed))[1]
-        return self._option(Decision.PULL_FROM_PEER, offer.path.name, offer.pages, missing, moved, seconds)
+        seconds = path.seconds(missing, moved) + self._reading(len(needed))[1]
+        way = (Decision.PULL_FROM_PEER, path.name, offer.peer)
+        return self._option(way, offer.pages, missing, moved, seconds)
+
+    def unmeasured(self, offers: Sequence[Offer]) -> Iterator[str]:
+        """What is told of peers whose way has no numbers yet."""
+        for offer in offers:
+            if offer.path is None:
+                tokens = offer.pages * self._descriptor.page_tokens
+                yield f"{offer.peer} has it up to token {tokens:,}, at a cost that the first fetch will measure"
 
     def _needed(self, boundary: int) -> range:
         return usable(self._descriptor.reuse, [True] * boundary, self._descriptor.page_tokens)
@@ -160,13 +170,15 @@ class _Router:
         return whole if self._read_bytes is None else min(whole, self._read_bytes)
 
     def _option(
-        self, decision: Decision, path: str, boundary: int, pages: int, nbytes: int, seconds: float
+        self, way: tuple[Decision, str, str], boundary: int, pages: int, nbytes: int, seconds: float
     ) -> Option:
+        decision, path, peer = way
         tokens = boundary * self._descriptor.page_tokens
         compute_seconds = self._cost.seconds(tokens)
         return Option(
             decision=decision,
             path=path,
+            peer=peer,
             boundary_tokens=tokens,
             pages=pages,
             nbytes=nbytes,
@@ -176,23 +188,38 @@ class _Router:
         )
 
 
-def _reason(row: Row, best: Option, options: tuple[Option, ...]) -> str:
-    """One sentence with the numbers that decided."""
-    others = [
-        option for option in options if option is not best and option.decision is not Decision.RECOMPUTE
-    ]
-    if best.decision is Decision.RECOMPUTE:
-        if not others:
-            return "nothing is resident here or offered by a peer: compute it, and keep it"
+def _reasons(row: Row, best: Option, options: tuple[Option, ...]) -> Iterator[str]:
+    """The numbers that decided, then what each other way would have been."""
+    others = [each for each in options if each is not best and each.decision is not Decision.RECOMPUTE]
+    if best.decision is not Decision.RECOMPUTE:
+        yield f"{_terms(row, best)} > 0 over {_way(best)}, up to token {best.boundary_tokens:,}"
+    elif others:
         nearest = max(others, key=lambda option: option.gain_seconds)
-        return (
-            f"{_terms(row, nearest)} <= 0 over {nearest.path}: computing {nearest.boundary_tokens:,} tokens "
+        yield (
+            f"{_terms(row, nearest)} <= 0 over {_way(nearest)}: computing {nearest.boundary_tokens:,} tokens "
             "is at least as fast as fetching them"
         )
-    sentence = f"{_terms(row, best)} > 0 over {best.path}, up to token {best.boundary_tokens:,}"
-    for other in others:
-        sentence += f"; {other.path} gains {_time(other.gain_seconds)} up to token {other.boundary_tokens:,}"
-    return sentence
+        others.remove(nearest)
+    else:
+        yield "nothing is resident here or offered by a peer over a path with known cost: compute it, and keep it"
+    yield from (_compared(other, best) for other in others)
+
+
+def _compared(other: Option, best: Option) -> str:
+    """Another way: of one that goes further, what it adds, since computing that instead is what was decided."""
+    more = other.boundary_tokens - best.boundary_tokens
+    if other.decision is not Decision.PULL_FROM_PEER or more <= 0:
+        return f"{_way(other)} gains {_time(other.gain_seconds)} up to token {other.boundary_tokens:,}"
+    computing = other.compute_seconds - best.compute_seconds
+    pulling = other.cache_seconds - best.cache_seconds
+    return (
+        f"pulling {more:,} tokens more over {_way(other)} is slower than computing them: {_time(pulling)}, "
+        f"not {_time(computing)}"
+    )
+
+
+def _way(option: Option) -> str:
+    return f"{option.path} from {option.peer}" if option.peer else option.path
 
 
 def _terms(row: Row, option: Option) -> str:

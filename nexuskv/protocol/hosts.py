@@ -9,14 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv.protocol.messages import KEY_BYTES, U32, Key, Keys, Message
-
-
-class ComputeCost(msgspec.Struct, array_like=True, frozen=True):
-    """What computing n tokens after s costs: `n * (a + q * (2 s + n))` seconds; zeros when the engine does not say."""
-
-    seconds_per_token: float = 0.0
-    seconds_per_token_squared: float = 0.0
 
 
 class Fetch(Message, frozen=True, tag="fetch"):

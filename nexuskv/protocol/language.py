@@ -6,6 +6,7 @@ Owns the three unions, from which the codec is made. A message itself stands in 
 from nexuskv.protocol import branches as b
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol import offers as o
 
 Request = (
     m.Hello
@@ -27,6 +28,7 @@ Request = (
     | h.Fetch
     | h.Push
     | h.GetPeers
+    | o.GetOffers
     | b.OpenBranch
     | b.AttachBranch
     | b.Fork
@@ -53,6 +55,7 @@ Reply = (
     | h.Fetched
     | h.Pushed
     | h.Peers
+    | o.Offers
     | m.Refused
     | b.Branched
     | b.Forked

@@ -4,12 +4,14 @@ Owns the arithmetic of that scheme. Knows nothing of descriptors: a row is the h
 
     scale = max|x| / 127        q = round_half_even(x / scale), -127 to 127        x' = q * scale
 
-All in float32. A row of zeros has scale 0 and gives zeros back. Bound, for finite x down to subnormals:
+The scale is float32. A row of zeros has scale 0 and gives zeros back. Bound, for finite x down to subnormals:
 
-    |x - x'| <= scale / 2 * (1 + 2^-15)
+    |x - q * scale| <= scale / 2
 
-The half is the rounding of q; 2^-15 is what float32 adds to it, a relative 2^-24 each in x / scale and q * scale, on
-numbers of up to 127 scales. Source of the scheme: section 3 of the contract.
+q is that of the exact quotient: where float32 cannot tell on which side of a half it lies, float64 can, as the
+difference of x and (q + 1/2) * scale is 0 or far larger than what float64 rounds away. q * scale is exact in float64,
+having 7 + 24 bits. What `dequantize` returns is its rounding to float32, half a unit in the last place more, or to the
+dtype of `out`. Source of the scheme: section 3 of the contract.
 """
 
 from typing import Any, Final
@@ -22,6 +24,8 @@ from nexuskv.quant import scaling
 from nexuskv.quant.scaling import Float32, Floats
 
 LARGEST: Final = 127
+_NEARLY_HALF: Final = np.float32(0.5 - 2**-16)
+"""Fractions below are told right by float32, whose quotients are off by a relative 2^-24 of at most 127."""
 
 Payload = NDArray[np.int8]
 
@@ -69,19 +73,23 @@ def dequantize(payload: Payload, scales: Float32, out: Floats | None = None) -> 
 
 def _quantize_rows(x: Floats, payload: Payload, scales: Float32) -> None:
     count, width = x.shape
-    scratch: NDArray[Any] = np.empty((scaling.block_rows(width), width), np.float32)
+    scratch: NDArray[Any] = np.empty((2, scaling.block_rows(width), width), np.float32)
     for block in scaling.blocks(count, width):
         part = x[block]
-        work = scratch[: len(part)]
+        work, whole = scratch[:, : len(part)]
         np.abs(part, out=work, dtype=np.float32)
         peaks = work.max(-1)
         if not np.isfinite(peaks).all():
             scaling.refuse_not_finite(part, block.start)
         found = scaling.scales_of(peaks, LARGEST)
         scales[block] = found
-        np.divide(part, scaling.divisors(found)[:, None], out=work, dtype=np.float32)
-        np.rint(work, out=work)
-        np.copyto(payload[block], work, casting="unsafe")
+        divisors = scaling.divisors(found)[:, None]
+        np.divide(part, divisors, out=work, dtype=np.float32)
+        np.rint(work, out=whole)
+        np.subtract(work, whole, out=work)
+        doubtful = np.flatnonzero((np.abs(work, out=work) > _NEARLY_HALF).any(-1))  # a row in a hundred or so
+        whole[doubtful] = np.rint(part[doubtful].astype(np.float64) / divisors[doubtful])
+        np.copyto(payload[block], whole, casting="unsafe")
 
 
 def _dequantize_rows(payload: Payload, scales: Float32, out: Floats) -> None:

@@ -112,7 +112,7 @@ def test_the_description_is_enough_to_reproduce_bytes_and_digest() -> None:
         "descriptor_id": "llama-3-8b-page16",
         "engine_family": "VLLM",
         "granularity": "PAGE",
-        "compatibility_flags": ["EXACT_REUSE", "PREFIX_REUSE"],
+        "compatibility_flags": ["EXACT_REUSE", "PREFIX_REUSE", "ZERO_COPY_RDMA"],
     }
     llama = PRESETS["llama-3-8b-page16"]
     assert encode(llama) == packed(physical | rest)

@@ -45,7 +45,7 @@ def test_mha_of_the_readme() -> None:
     assert d.semantic_type == "MHA_KV"
     assert d.descriptor_id == "llama-3-8b-page16"
     assert (d.engine_family, d.granularity) == ("VLLM", "PAGE")
-    assert d.compatibility_flags == {"EXACT_REUSE", "PREFIX_REUSE"}
+    assert d.compatibility_flags == {"EXACT_REUSE", "PREFIX_REUSE", "ZERO_COPY_RDMA"}
     assert d.reuse == AllPages()
     assert d.dims == {"layers": 32, "kv_heads": 8, "head_dim": 128}
     assert geometry(d) == {"key": ("bfloat16", (32, 16, 8, 128)), "value": ("bfloat16", (32, 16, 8, 128))}

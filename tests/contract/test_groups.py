@@ -1,5 +1,7 @@
 """Boundaries of a group: where they lie, what they need, and which is the longest, against brute force."""
 
+import itertools
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -65,6 +67,23 @@ def test_the_longest_boundary_is_the_largest_at_which_every_member_satisfies_its
     assert found == expected
     for each, pages in zip(members_of, present, strict=True):
         assert all(pages[page] for page in each.needed(found))
+
+
+def test_every_pattern_of_three_members_and_four_boundaries() -> None:
+    """All of them: a boundary that one member takes away may be one that another has not looked at yet."""
+    rules: tuple[Reuse, ...] = (AllPages(), LastCheckpoint(), Window(tokens=2))
+    patterns = [bytes(pattern) for pattern in itertools.product((0, 1), repeat=4)]
+    good = {
+        (rule, pattern): [satisfied(rule, 1, pattern[:boundary]) for boundary in range(1, 5)]
+        for rule in rules
+        for pattern in patterns
+    }
+    for group in itertools.product(rules, repeat=3):
+        members_of = [member(rule, 1, 1) for rule in group]
+        for present in itertools.product(patterns, repeat=3):
+            each = [good[place] for place in zip(group, present, strict=True)]
+            expected = max((at + 1 for at in range(4) if all(found[at] for found in each)), default=0)
+            assert longest_boundary(members_of, present, 4) == expected, (group, present)
 
 
 @given(rule=RULES, page_tokens=st.integers(1, 20), present=st.lists(st.booleans(), max_size=12))

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
+import nexuskv
 from nexuskv.protocol import messages as m
 from tests.daemon.conftest import PAGES
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, running
 from tests.support.pages import small
 from tests.support.raw import RawSession, fresh
 
@@ -88,6 +89,15 @@ def test_a_page_larger_than_any_may_be(session: RawSession) -> None:
     refusal = session.refusal(m.Register(session.number(), msgspec.msgpack.encode(fields)))
 
     assert refusal.code == "bad_descriptor"
+
+
+def test_a_page_larger_than_the_operator_allows() -> None:
+    with running("--max-page-bytes", "64KiB", memory="16MiB") as daemon, daemon.client() as client:
+        client.open(small("fits", kib=64), model="m")
+        with pytest.raises(
+            nexuskv.DescriptorError, match="page_bytes: a page has 131072 bytes and 65536 are"
+        ):
+            client.open(small("too-large", kib=128), model="m")
 
 
 def test_a_descriptor_id_with_other_content(session: RawSession, arena: int) -> None:

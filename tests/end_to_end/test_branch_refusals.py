@@ -166,7 +166,7 @@ def test_a_context_that_is_not_resident(cache: nexuskv.Cache) -> None:
 def test_a_kind_of_state_that_has_no_branches(cache: nexuskv.Cache, daemon: Daemon) -> None:
     windowed = nexuskv.mha(
         "window", layers=1, kv_heads=1, head_dim=64, page_tokens=4, dtype="float16", engine_family="VLLM",
-        reuse=Window(tokens=8),
+        reuse=Window(tokens=8), compatibility_flags=["COW_BRANCH"],
     )  # fmt: skip
     with daemon.client() as client, pytest.raises(nexuskv.BadRequest, match="ALL_PAGES"):
         client.open(windowed, model="m").branch([])

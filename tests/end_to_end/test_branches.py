@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nexuskv
-from nexuskv.contract import Descriptor
+from nexuskv.contract import Descriptor, Flag
 from nexuskv.harness.residence import Witness
 from tests.support.daemon import Daemon, running
 from tests.support.figures import figures
@@ -196,33 +196,37 @@ def test_a_branch_ends_with_its_with_and_with_its_object(
     assert figures(client).branches == 0
 
 
-def test_ten_thousand_branches_cost_their_own_tips_and_nothing_else(
-    client: nexuskv.Client, cache: nexuskv.Cache
-) -> None:
-    parent = root(cache, [1] * 40)
-    before = figures(client)
-    children = parent.fork(10_000)
-    there = figures(client)
-    assert (there.resident, there.free, there.bytes) == (before.resident, before.free, before.bytes)
-    assert (there.branches, there.branch_tips) == (10_001, 1)
-    assert len({child.id for child in children}) == 10_000
-    assert parent.cow_ref_cnt == 10_001
+def test_ten_thousand_branches_cost_their_own_tips_and_nothing_else() -> None:
+    with running("--index-entries", "12000", memory="64MiB") as daemon, daemon.client() as client:
+        cache = client.open(tree(kib=1), model="m")
+        parent = root(cache, [1] * 40)
+        before = figures(client)
+        children = parent.fork(10_000)
+        there = figures(client)
+        assert (there.resident, there.free, there.bytes) == (before.resident, before.free, before.bytes)
+        assert (there.branches, there.branch_tips) == (10_001, 1)
+        assert len({child.id for child in children}) == 10_000
+        assert parent.cow_ref_cnt == 10_001
 
-    for token, child in enumerate(children[:2000]):
-        grow(child, [token])
-    there = figures(client)
-    assert (there.resident, there.branch_tips, there.copied) == (before.resident + 2000, 2001, 0)
-    assert reads(children[1999], [*[1] * 40, 1999])
-    nexuskv.drop_all(children)
-    client.evict()
-    assert (figures(client).resident, figures(client).branches, parent.cow_ref_cnt) == (before.resident, 1, 1)
+        for token, child in enumerate(children):
+            grow(child, [token])
+        there = figures(client)
+        assert (there.resident, there.branch_tips, there.copied) == (before.resident + 10_000, 10_001, 0)
+        taken = there.slots - there.free - (before.slots - before.free)
+        assert taken * there.slot_bytes == 10_000 * 1024, "a tip of 1 KiB for each, and no byte more"
+        assert reads(children[9_999], [*[1] * 40, 9_999])
+        nexuskv.drop_all(children)
+        client.evict()
+        left = figures(client)
+        assert (left.resident, left.branches, parent.cow_ref_cnt) == (before.resident, 1, 1)
 
 
 def test_the_valid_rows_are_copied_in_every_layout(client: nexuskv.Client) -> None:
     kinds: list[Descriptor] = [
         nexuskv.mha("hnd", layers=2, kv_heads=2, head_dim=8, dtype="float32", dimension_order="HND",
-                    page_tokens=S, engine_family="VLLM"),
-        nexuskv.mla("mla", layers=3, page_tokens=S, dtype="bfloat16", engine_family="SGLANG"),
+                    page_tokens=S, engine_family="VLLM", compatibility_flags=[*Flag]),
+        nexuskv.mla("mla", layers=3, page_tokens=S, dtype="bfloat16", engine_family="SGLANG",
+                    compatibility_flags=[*Flag]),
         small("flat", kib=4),
     ]  # fmt: skip
     noise = np.random.default_rng(3)

@@ -1,21 +1,21 @@
 """`cache.explain` and `nexuskv explain`: what is really resident, through the ordinary lookup, decides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 import nexuskv
-from nexuskv.contract import PRESETS, Descriptor, mamba2, page_keys, to_json
-from nexuskv.gain import MATRIX, Decision, Declared
+from nexuskv.contract import PRESETS, mamba2, page_keys, to_json
+from nexuskv.gain import MATRIX, Decision
 from nexuskv.harness.residence import Witness
 from tests.end_to_end.test_cli import answer, nexuskv_command
 from tests.support import processes
 from tests.support.daemon import Daemon, running
 from tests.support.pages import intact, keys, put, small
 
-COST = Declared(seconds_per_token=1e-2)
+SECONDS_PER_TOKEN = 1e-2
 KINDS = {
     kind: min((d for d in PRESETS.values() if d.semantic_type == kind), key=lambda d: d.page_bytes)
     for kind in {d.semantic_type for d in PRESETS.values()}
@@ -49,7 +49,7 @@ def test_the_local_row_of_a_kind_is_read_in_place(daemon: Daemon, kind: str) -> 
     with processes.running(write, daemon.address, kind) as writer, daemon.client() as client:
         assert writer.receive() == 2
         cache = client.open(KINDS[kind], model="m")
-        cache.gain.declare(COST)
+        cache.gain.declare(SECONDS_PER_TOKEN)
         wanted = chain(cache, 2)
         found = cache.explain(wanted)
         assert (found.decision, found.path) == (Decision.LOCAL_POINTER, "shared_memory")
@@ -66,7 +66,7 @@ def test_the_local_row_of_a_kind_is_read_in_place(daemon: Daemon, kind: str) -> 
 def test_a_snapshot_is_one_handle_whatever_the_context(daemon: Daemon) -> None:
     with daemon.client() as client:
         cache = client.open(SNAPSHOT, model="m")
-        cache.gain.declare(COST)
+        cache.gain.declare(SECONDS_PER_TOKEN)
         wanted = keys(cache, 64)
         put(cache, wanted)
         seen = set()
@@ -97,36 +97,11 @@ def test_residency_is_that_of_the_ordinary_lookup(daemon: Daemon) -> None:
 def test_reading_that_costs_more_than_computing_is_advised_against(daemon: Daemon) -> None:
     with daemon.client() as client:
         cache = client.open(small(kib=64), model="m")
-        cache.gain.declare(Declared(seconds_per_token=1e-12))
+        cache.gain.declare(1e-12)
         put(cache, keys(cache, 4))
         found = cache.explain(keys(cache, 4))
         assert (found.decision, found.boundary_tokens) == (Decision.RECOMPUTE, 0)
         assert "T_compute - T_cache" in found.reason
-
-
-class Peer:
-    """A path to another host that has all pages, at once."""
-
-    name = "rdma"
-
-    def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
-        assert descriptor.page_bytes
-        return len(keys)
-
-    def seconds(self, pages: int, nbytes: int) -> float:
-        return 1e-9 * pages + 1e-12 * nbytes
-
-
-def test_a_path_of_a_transport_is_asked_for_what_is_not_here(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.paths.register(Peer())
-        cache = client.open(small(), model="m")
-        cache.gain.declare(COST)
-        wanted = keys(cache, 10)
-        put(cache, wanted[:6])
-        found = cache.explain(wanted)
-        assert (found.decision, found.path) == (Decision.PULL_FROM_PEER, "rdma")
-        assert (found.boundary_tokens, found.pages) == (40, 4)
 
 
 def test_the_command_explains_a_preset() -> None:

@@ -8,23 +8,36 @@ from hypothesis import strategies as st
 
 import nexuskv
 from nexuskv.contract import PRESETS
-from nexuskv.gain import Declared, Gain, Growth, Learned, Paths
+from nexuskv.gain import ComputeCost, Gain, Growth, Learned, Paths
 
 LLAMA = PRESETS["llama-3-8b-page16"]
 
 
 def test_declared_costs_have_a_linear_and_a_quadratic_term() -> None:
-    cost = Declared(seconds_per_token=1e-4, seconds_per_token_squared=2e-9)
+    cost = ComputeCost(1e-4, 2e-9)
     assert cost.seconds(0) == 0
     assert cost.seconds(1000) == pytest.approx(0.1 + 0.002)
 
 
+@given(
+    a=st.floats(0, 1e-2), q=st.floats(0, 1e-7), before=st.integers(0, 1 << 20), more=st.integers(0, 1 << 20)
+)
+def test_more_tokens_cost_what_the_longer_prefill_costs_more(
+    a: float, q: float, before: int, more: int
+) -> None:
+    cost = ComputeCost(a, q)
+    whole = cost.seconds(before + more)
+    assert cost.seconds(before) + cost.seconds(more, after=before) == pytest.approx(whole)
+
+
 @pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf])
 def test_a_declared_cost_is_a_number_of_seconds(value: float) -> None:
+    gain = Gain(LLAMA, Paths())
     with pytest.raises(nexuskv.LocalError, match="seconds_per_token is"):
-        Declared(seconds_per_token=value)
+        gain.declare(value)
     with pytest.raises(nexuskv.LocalError, match="seconds_per_token_squared is"):
-        Declared(seconds_per_token=0, seconds_per_token_squared=value)
+        gain.declare(0, value)
+    assert gain.known is None
 
 
 @given(
@@ -33,7 +46,7 @@ def test_a_declared_cost_is_a_number_of_seconds(value: float) -> None:
     prefills=st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 100_000)), max_size=40),
 )
 def test_exact_prefills_are_fitted_exactly(a: float, q: float, prefills: list[tuple[int, int]]) -> None:
-    learned, truth = Learned(Growth.QUADRATIC), Declared(seconds_per_token=a, seconds_per_token_squared=q)
+    learned, truth = Learned(Growth.QUADRATIC), ComputeCost(a, q)
     for tokens, start in [(1000, 0), (30_000, 0), *prefills]:
         learned.observe(tokens, truth.seconds(start + tokens) - truth.seconds(start), start)
     assert learned.cost.seconds(20_000) == pytest.approx(truth.seconds(20_000), rel=1e-3)
@@ -95,7 +108,7 @@ def test_what_was_measured_counts_more_than_what_was_said() -> None:
     gain = Gain(LLAMA, Paths())
     with pytest.raises(nexuskv.CostUnknown, match=r"gain\.declare"):
         _ = gain.cost
-    gain.declare(Declared(seconds_per_token=1.0))
+    gain.declare(1.0)
     assert gain.cost.seconds(10) == 10
     gain.observe(1000, 2.0)
     assert gain.cost.seconds(1000) == pytest.approx(2.0)

@@ -1,14 +1,12 @@
 """Which way is chosen, by which numbers: costs are given, so every figure can be computed by hand."""
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nexuskv.contract import PRESETS, Descriptor, Window, mamba2, mha, usable
-from nexuskv.gain import MATRIX, Decision, Declared, Gain, MeasuredPath, Offer, Paths, explain
+from nexuskv.gain import MATRIX, ComputeCost, Decision, MeasuredPath, Offer, explain
 
 ATTENTION = mha(  # 4 KiB a page of 16 tokens
     "a", layers=1, kv_heads=4, head_dim=16, dtype="float16", engine_family="VLLM", page_tokens=16
@@ -26,10 +24,16 @@ WINDOW = mha(
 MAMBA = mamba2(
     "m", heads=4, head_dim=16, state_size=16, dtype="float16", engine_family="VLLM", page_tokens=16
 )
-COST = Declared(seconds_per_token=1e-3)
+COST = ComputeCost(1e-3)
 MEMORY = MeasuredPath("shared_memory", 1e-6, 4096e6)  # a page a microsecond
 RDMA = MeasuredPath("rdma", 10e-6, 2048e6)
 TCP = MeasuredPath("tcp", 100e-6, 1024e6)
+
+
+def offer(path: MeasuredPath, pages: int) -> Offer:
+    """A host that is reached over a path."""
+    return Offer(f"{path.name}-host", pages, path)
+
 
 SPECIFIED = {
     "MHA_KV": ("paged block", "POSIX SHM, direct RDMA", "T_compute - T_cache"),
@@ -82,14 +86,14 @@ def test_nothing_resident_is_computed() -> None:
     [(11.1e-6 / 160, Decision.LOCAL_POINTER), (10.9e-6 / 160, Decision.RECOMPUTE)],
 )
 def test_the_gain_decides(seconds_per_token: float, decision: Decision) -> None:
-    found = explain(ATTENTION, Declared(seconds_per_token=seconds_per_token), MEMORY, 10)
+    found = explain(ATTENTION, ComputeCost(seconds_per_token), MEMORY, 10)
     assert found.decision is decision
     assert "T_compute - T_cache = 1" in found.reason
 
 
 def test_a_peer_sends_what_is_not_here() -> None:
-    found = explain(ATTENTION, COST, MEMORY, 10, [Offer(RDMA, 30)])
-    assert (found.decision, found.path) == (Decision.PULL_FROM_PEER, "rdma")
+    found = explain(ATTENTION, COST, MEMORY, 10, [offer(RDMA, 30)])
+    assert (found.decision, found.path, found.peer) == (Decision.PULL_FROM_PEER, "rdma", "rdma-host")
     assert (found.boundary_tokens, found.pages, found.nbytes) == (480, 20, 81_920)
     # 10 us and 20 pages of 2 us over the network, then 1 us and 30 pages of 1 us in place
     assert found.cache_seconds == pytest.approx((10 + 40 + 1 + 30) * 1e-6)
@@ -98,72 +102,66 @@ def test_a_peer_sends_what_is_not_here() -> None:
 
 
 def test_the_faster_of_two_peers_is_asked() -> None:
-    found = explain(ATTENTION, COST, MEMORY, 0, [Offer(TCP, 30), Offer(RDMA, 30)])
+    found = explain(ATTENTION, COST, MEMORY, 0, [offer(TCP, 30), offer(RDMA, 30)])
     assert found.path == "rdma"
     assert [option.path for option in found.options] == ["none", "tcp", "rdma"]
 
 
 def test_the_longer_boundary_of_a_slower_peer_may_win() -> None:
-    assert explain(ATTENTION, COST, MEMORY, 0, [Offer(TCP, 30), Offer(RDMA, 29)]).path == "tcp"
+    assert explain(ATTENTION, COST, MEMORY, 0, [offer(TCP, 30), offer(RDMA, 29)]).path == "tcp"
 
 
 def test_a_peer_that_has_no_more_is_not_asked() -> None:
-    found = explain(ATTENTION, COST, MEMORY, 10, [Offer(RDMA, 10)])
+    found = explain(ATTENTION, COST, MEMORY, 10, [offer(RDMA, 10)])
     assert [option.path for option in found.options] == ["none", "shared_memory"]
 
 
 def test_a_snapshot_costs_the_same_whatever_the_context() -> None:
-    short, long = (explain(MAMBA, COST, MEMORY, pages, [Offer(RDMA, pages + 1)]) for pages in (1, 1000))
+    short, long = (explain(MAMBA, COST, MEMORY, pages, [offer(RDMA, pages + 1)]) for pages in (1, 1000))
     for one, other in zip(short.options[1:], long.options[1:], strict=True):
         assert (one.pages, one.nbytes) == (other.pages, other.nbytes) == (1, MAMBA.page_bytes)
         assert one.cache_seconds == other.cache_seconds
 
 
 def test_of_a_window_only_its_pages_are_moved() -> None:
-    found = explain(WINDOW, COST, MEMORY, 0, [Offer(RDMA, 100)])
+    found = explain(WINDOW, COST, MEMORY, 0, [offer(RDMA, 100)])
     assert (found.pages, found.nbytes, found.boundary_tokens) == (4, 16_384, 1600)
-    assert explain(WINDOW, COST, MEMORY, 98, [Offer(RDMA, 100)]).pages == 2
+    assert explain(WINDOW, COST, MEMORY, 98, [offer(RDMA, 100)]).pages == 2
 
 
 def test_selected_blocks_cost_what_they_hold() -> None:
-    found = explain(ATTENTION, COST, MEMORY, 10, [Offer(RDMA, 30)], read_bytes=4096)
+    found = explain(ATTENTION, COST, MEMORY, 10, [offer(RDMA, 30)], read_bytes=4096)
     assert [option.nbytes for option in found.options] == [0, 4096, 4096]
 
 
 def test_it_is_one_struct_and_plain_json() -> None:
-    found = explain(ATTENTION, COST, MEMORY, 10, [Offer(RDMA, 30)])
+    found = explain(ATTENTION, COST, MEMORY, 10, [offer(RDMA, 30)])
     written = msgspec.json.decode(msgspec.json.encode(found))
     assert written["decision"] == "pull_from_peer"
     assert written["options"][1]["gain_seconds"] == pytest.approx(0.16 - 11e-6)
 
 
-class Peer:
-    """A path to another host that has `pages` pages of everything."""
-
-    def __init__(self, name: str, pages: int) -> None:
-        self.name = name
-        self.pages = pages
-
-    def boundary(self, descriptor: Descriptor, keys: Sequence[bytes]) -> int:
-        assert descriptor is ATTENTION
-        return min(self.pages, len(keys))
-
-    def seconds(self, pages: int, nbytes: int) -> float:
-        return RDMA.seconds(pages, nbytes)
+def test_of_a_longer_pull_that_loses_it_is_said_what_it_would_add() -> None:
+    cost = ComputeCost(1e-7)  # 480 tokens take 48 us, 160 take 16
+    found = explain(ATTENTION, cost, MEMORY, 10, [offer(TCP, 30)])
+    assert (found.decision, found.path, found.peer) == (Decision.LOCAL_POINTER, "shared_memory", "")
+    # 100 us and 20 pages of 4 us over the network and of 1 us in place, against 320 tokens of 0.1 us
+    slower = "pulling 320 tokens more over tcp from tcp-host is slower than computing them: 200 us, not 32 us"
+    assert slower in found.reason
 
 
-def test_transports_register_their_paths() -> None:
-    gain = Gain(ATTENTION, Paths())
-    gain.declare(COST)
-    gain.paths.register(Peer("tcp", 1))
-    gain.paths.register(Peer("rdma", 2))
-    keys = [bytes(32)] * 8
-    assert gain.explain(0, keys=keys).path == "rdma"
-    gain.paths.register(Peer("rdma", 0))
-    assert gain.explain(0, keys=keys).path == "tcp"
-    gain.paths.unregister("tcp")
-    gain.paths.unregister("tcp")
-    assert gain.explain(0, keys=keys).decision is Decision.RECOMPUTE
+def test_when_nothing_is_quicker_than_computing_every_peer_is_told_of() -> None:
+    found = explain(ATTENTION, ComputeCost(1e-9), MEMORY, 0, [offer(TCP, 30), offer(RDMA, 30)])
+    assert found.decision is Decision.RECOMPUTE
+    assert "<= 0 over rdma from rdma-host: computing 480 tokens is at least as fast" in found.reason
+    assert "over tcp from tcp-host is slower than computing them" in found.reason
+
+
+def test_a_way_that_no_pull_has_measured_is_told_of_and_not_chosen() -> None:
+    found = explain(ATTENTION, COST, MEMORY, 10, [Offer("far", 30, None), Offer("near", 10, None)])
+    assert found.decision is Decision.LOCAL_POINTER
+    assert [option.path for option in found.options] == ["none", "shared_memory"]
+    assert found.reason.endswith("; far has it up to token 480, at a cost that the first fetch will measure")
 
 
 @given(
@@ -177,7 +175,7 @@ def test_no_shorter_boundary_would_be_better(
     descriptor: Descriptor, a: float, q: float, here: int, there: int
 ) -> None:
     """Against every boundary of every path, each by its formula."""
-    cost = Declared(seconds_per_token=a, seconds_per_token_squared=q)
+    cost = ComputeCost(a, q)
     best = 0.0
     for boundary in range(1, max(here, there) + 1):
         needed = usable(descriptor.reuse, [True] * boundary, descriptor.page_tokens)
@@ -186,5 +184,5 @@ def test_no_shorter_boundary_would_be_better(
             missing = boundary - max(needed.start, here)
             seconds += RDMA.seconds(missing, missing * descriptor.page_bytes)
         best = max(best, cost.seconds(boundary * descriptor.page_tokens) - seconds)
-    found = explain(descriptor, cost, MEMORY, here, [Offer(RDMA, there)])
+    found = explain(descriptor, cost, MEMORY, here, [offer(RDMA, there)])
     assert found.gain_seconds == pytest.approx(best, abs=1e-12)

@@ -5,6 +5,7 @@ import pytest
 from nexuskv.protocol import codec
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv.protocol.language import Reply, Request
 
 KEY = bytes(range(32))
@@ -12,7 +13,7 @@ KEY_HEX = "c420" + KEY.hex()
 
 REQUESTS: list[tuple[Request, str]] = [
     (
-        h.Fetch(14, KEY, [KEY], 500, KEY, 3, h.ComputeCost(0.5, 0.25)),
+        h.Fetch(14, KEY, [KEY], 500, KEY, 3, ComputeCost(0.5, 0.25)),
         f"98 a56665746368 0e {KEY_HEX} 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
     ),
     (h.Push(15, [KEY], "b", 500, b""), f"96 a470757368 0f 91{KEY_HEX} a162 cd01f4 c400"),

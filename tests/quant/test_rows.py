@@ -29,6 +29,12 @@ def integer_bound(slack: float) -> Callable[[Wide, Wide], Wide]:
     return lambda _, scale: scale / 2 * np.longdouble(1 + slack)
 
 
+def rounded_half(x: Wide, scale: Wide) -> Wide:
+    """Half a scale, and half a unit in the last place of the float32 that it is rounded to."""
+    half: Wide = scale / 2
+    return half + (np.abs(x) + half) * np.longdouble(2) ** -24
+
+
 def float_bound(relative: float, absolute: float) -> Callable[[Wide, Wide], Wide]:
     def bound(x: Wide, scale: Wide) -> Wide:
         rounded: Wide = np.maximum(np.abs(x) * relative, scale * absolute)
@@ -38,7 +44,7 @@ def float_bound(relative: float, absolute: float) -> Callable[[Wide, Wide], Wide
 
 
 CODECS = {
-    "int8": Codec(int8.quantize, int8.dequantize, integer_bound(2**-15), 127, 8),
+    "int8": Codec(int8.quantize, int8.dequantize, rounded_half, 127, 8),
     "int4": Codec(int4.quantize, int4.dequantize, integer_bound(2**-19), 7, 4),
     "e4m3": Codec(lambda x: fp8.quantize(x, "fp8_e4m3"), fp8.dequantize, float_bound(2**-4, 2**-10), 448, 8),
     "e5m2": Codec(
@@ -183,6 +189,46 @@ def test_int8_and_its_scales_may_be_written_in_place() -> None:
     assert scales.tobytes() == expected_scales.tobytes()
     with pytest.raises(LocalError, match="payload is"):
         int8.quantize(x, payload=np.empty((4, 6, 15), np.int8))
+
+
+def exact_error(x: NDArray[np.float32]) -> tuple[Wide, Wide]:
+    """How far the stored numbers, payload times scale, are from x, and half the scales: nothing is rounded."""
+    payload, scales = int8.quantize(x)
+    wide = exact(scales)[..., None]
+    return np.abs(exact(x) - payload * wide), np.broadcast_to(wide / 2, x.shape)
+
+
+@given(finite())
+def test_int8_is_never_off_by_more_than_half_a_scale(x: NDArray[np.float32]) -> None:
+    error, half = exact_error(x)
+    assert (error <= half).all()
+
+
+@given(
+    peak=st.floats(2.0**-120, 2.0**120, width=32),
+    quotients=st.lists(st.integers(-127, 126), min_size=1, max_size=40),
+    step=st.integers(-3, 3),
+)
+def test_int8_chooses_the_nearer_of_two_where_float32_sees_a_tie(
+    peak: float, quotients: list[int], step: int
+) -> None:
+    """Numbers that lie half-way between two steps, or up to three float32 beside it."""
+    scale = float(np.float32(peak) / np.float32(127))
+    halves = np.asarray([(q + 0.5) * scale for q in quotients]).astype(np.float32)
+    for _ in range(abs(step)):
+        halves = np.nextafter(halves, np.float32(np.copysign(np.inf, step)))
+    error, half = exact_error(np.append(halves, np.float32(peak)))
+    assert (error <= half).all()
+
+
+def test_dividing_in_float32_alone_would_choose_the_farther_one() -> None:
+    """What the look at the exact quotient is for: without it, some are off by more than half a scale."""
+    x = np.random.default_rng(5).uniform(-1, 1, (200_000, 32)).astype(np.float32)
+    scales = (np.abs(x).max(-1) / np.float32(127))[:, None]
+    careless = np.rint(x / scales)
+    assert (np.abs(exact(x) - careless * exact(scales)) > exact(scales) / 2).any()
+    error, half = exact_error(x)
+    assert (error <= half).all()
 
 
 def test_int8_is_symmetric() -> None:

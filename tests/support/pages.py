@@ -7,14 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 import nexuskv
-from nexuskv.contract import Descriptor
+from nexuskv.contract import Descriptor, Flag
 
 
-def small(name: str = "small", *, kib: int = 4, page_tokens: int = 4) -> Descriptor:
-    """A descriptor with pages of `kib` KiB."""
+def small(
+    name: str = "small", *, kib: int = 4, page_tokens: int = 4, flags: Iterable[str] = tuple(Flag)
+) -> Descriptor:
+    """A descriptor with pages of `kib` KiB, which may be used in every way."""
     return nexuskv.mha(
         name, layers=1, kv_heads=kib * 64 // page_tokens, head_dim=4, page_tokens=page_tokens,
-        dtype="float16", engine_family="VLLM",
+        dtype="float16", engine_family="VLLM", compatibility_flags=flags,
     )  # fmt: skip
 
 

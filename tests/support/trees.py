@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nexuskv
-from nexuskv.contract import Descriptor
+from nexuskv.contract import Descriptor, Flag
 
 S = 4
 """Tokens a page."""
@@ -18,6 +18,7 @@ def tree(name: str = "tree", *, kib: int = 4) -> Descriptor:
     """A descriptor with pages of `kib` KiB, and more than one layer, so that a page's tokens do not lie together."""
     return nexuskv.mha(
         name, layers=2, kv_heads=kib * 8, head_dim=4, page_tokens=S, dtype="float16", engine_family="VLLM",
+        compatibility_flags=[*Flag],
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from nexuskv.protocol.hosts import Fetch, GetPeers, Push
 from nexuskv.protocol.messages import Message
+from nexuskv.protocol.offers import GetOffers
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 
@@ -47,7 +48,7 @@ class Abroad(msgspec.Struct, gc=False):
     session: int
     tenant: str
     arena: Arena | None
-    request: Fetch | Push | GetPeers
+    request: Fetch | Push | GetPeers | GetOffers
 
 
 Effect = Stop | Abroad | Send | Close | MakeSegment | DropSegment

@@ -8,6 +8,7 @@ a monotonic clock.
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
+from nexuskv.contract import MAX_PAGE_BYTES
 from nexuskv.errors import ArenaFull, NexusError
 from nexuskv.protocol.branches import Append
 from nexuskv.protocol.codec import BadMessage
@@ -35,8 +36,9 @@ from nexuskv_daemon.core.store import Store
 class Engine:
     """All sessions over one store."""
 
-    def __init__(self, store: Store, identity: Identity) -> None:
-        self._host = Host(store, identity)
+    def __init__(self, store: Store, identity: Identity, max_page_bytes: int = MAX_PAGE_BYTES) -> None:
+        """No descriptor may have a page of more than `max_page_bytes`."""
+        self._host = Host(store, identity, max_page_bytes)
         self._unfinished: dict[int, Sequence[Reservation | GroupReservation]] = {}
 
     def connect(self, number: int, tenant: str, *, operator: bool) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 from nexuskv.errors import UnknownDescriptor
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.offers import GetOffers
 from nexuskv_daemon.core import peering
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.effects import Abroad
@@ -16,7 +17,7 @@ from nexuskv_daemon.core.requests import Answer, Handler, Host
 from nexuskv_daemon.core.session import Session
 
 
-def _fetch(host: Host, session: Session, request: h.Fetch, now: float) -> Answer:
+def _fetch(host: Host, session: Session, request: h.Fetch | GetOffers, now: float) -> Answer:
     arena = host.store.arena_of(session.tenant, request.digest)
     if arena is None:
         raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
@@ -34,7 +35,9 @@ def _peers(host: Host, session: Session, request: h.GetPeers, now: float) -> Ans
     return _abroad(session, None, request)
 
 
-def _abroad(session: Session, arena: Arena | None, request: h.Fetch | h.Push | h.GetPeers) -> Answer:
+def _abroad(
+    session: Session, arena: Arena | None, request: h.Fetch | h.Push | h.GetPeers | GetOffers
+) -> Answer:
     return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
 
 
@@ -45,6 +48,7 @@ def _peer(host: Host, session: Session, request: peering.Asked, now: float) -> A
 
 TABLE: dict[type[m.Message], Handler] = {
     h.Fetch: _fetch,
+    GetOffers: _fetch,
     h.Push: _push,
     h.GetPeers: _peers,
     **dict.fromkeys(get_args(peering.Asked), _peer),

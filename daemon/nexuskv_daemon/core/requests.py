@@ -48,10 +48,14 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What requests act on: the store, who the daemon is, all sessions by number, and what waits for a segment."""
+    """What requests act on: the store, who the daemon is, the largest page, all sessions, and what waits for a segment.
+
+    Sessions are found by number.
+    """
 
     store: Store
     identity: Identity
+    max_page_bytes: int
     sessions: dict[int, Session] = field(default_factory=dict)
     parked: list[Parked] = field(default_factory=list)
 
@@ -86,7 +90,7 @@ def _hello(host: Host, session: Session, request: m.Hello, now: float) -> Answer
 
 
 def _register(host: Host, session: Session, request: m.Register, now: float) -> Answer:
-    arena = host.store.register(session.tenant, contract.decode(request.descriptor))
+    arena = host.store.register(session.tenant, contract.decode(request.descriptor, host.max_page_bytes))
     session.arenas[arena.number] = arena
     return Answer(m.Registered(request.id, arena.number))
 

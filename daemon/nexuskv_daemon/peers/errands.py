@@ -14,6 +14,8 @@ from nexuskv import contract
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol import offers as o
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
@@ -25,6 +27,7 @@ from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.peer import Peer
+from nexuskv_daemon.peers.seeking import Candidate, Question
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
@@ -89,6 +92,8 @@ class Errands:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
         if isinstance(request, h.Push):
             return await self._push(effect.tenant, effect.arena.descriptor, request)
+        if isinstance(request, o.GetOffers):
+            return await self._offers(effect.tenant, effect.arena.descriptor, request)
         return await self._fetch(effect.tenant, effect.arena.descriptor, request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: h.Fetch) -> h.Fetched:
@@ -98,6 +103,10 @@ class Errands:
         wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
         return h.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _offers(self, tenant: str, descriptor: contract.Descriptor, request: o.GetOffers) -> o.Offers:
+        question = Question(tenant, descriptor, request.keys, _until(request.milliseconds))
+        return o.Offers(request.id, [_offer(each) for each in await self._fetcher.seek(question)])
 
     async def _push(self, tenant: str, descriptor: contract.Descriptor, request: h.Push) -> h.Pushed:
         seconds = request.milliseconds / 1000
@@ -128,7 +137,7 @@ class Errands:
         try:
             descriptor = contract.decode(offer.descriptor)
             ground = await self._grounds.registered(offer.tenant, descriptor)
-            wanted = Wanted(ground, offer.keys, offer.parent, 0, h.ComputeCost())
+            wanted = Wanted(ground, offer.keys, offer.parent, 0, ComputeCost())
             came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
             there = await ground.boundary(offer.keys)
         except (DescriptorError, NexusError) as error:
@@ -137,6 +146,11 @@ class Errands:
 
     def _peer_of(self, link: Link) -> Peer | None:
         return next((peer for peer in self._neighbours.peers.values() if peer.has(link)), None)
+
+
+def _offer(candidate: Candidate) -> o.PeerOffer:
+    peer, gauge = candidate.peer, candidate.peer.gauge
+    return o.PeerOffer(peer.address, peer.scheme, candidate.stop, gauge.latency, gauge.bandwidth)
 
 
 def _until(milliseconds: int) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nexuskv.errors import NexusError
-from nexuskv.protocol import hosts as h
+from nexuskv.protocol.cost import ComputeCost
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
@@ -40,7 +40,7 @@ class Wanted:
     keys: list[bytes]
     parent: bytes
     before: int
-    cost: h.ComputeCost
+    cost: ComputeCost
     have: int = 0
 
     def rest(self, have: int) -> Wanted:
@@ -95,6 +95,10 @@ class Fetcher:
             if before is not None:
                 await asyncio.wait({before}, timeout=max(0.0, until - time.monotonic()))
             return await self._fetch(wanted, until, source)
+
+    async def seek(self, question: Question) -> list[Candidate]:
+        """Whom a fetch would ask, who has most first. Moves nothing."""
+        return await self._seeker.seek(question)
 
     @contextlib.contextmanager
     def _ending_at(self, wanted: Wanted) -> Iterator[asyncio.Future[None] | None]:
@@ -254,7 +258,7 @@ def _not_worth_it(missing: Wanted, candidate: Candidate) -> str:
     descriptor, cost = missing.ground.descriptor, missing.cost
     tokens = (candidate.stop - missing.have) * descriptor.page_tokens
     before = (missing.before + missing.have) * descriptor.page_tokens
-    computing = tokens * (cost.seconds_per_token + cost.seconds_per_token_squared * (2 * before + tokens))
+    computing = cost.seconds(tokens, before)
     nbytes = (candidate.stop - candidate.start) * descriptor.page_bytes
     pulling = candidate.peer.gauge.estimate(nbytes, time.monotonic())
     if not computing or pulling is None or pulling <= computing:

@@ -5,6 +5,8 @@ Owns the moving averages, and the estimate made of them. Reads no clock: `now` i
 
 from dataclasses import dataclass
 
+from nexuskv.protocol.offers import ROUND_TRIPS
+
 WEIGHT = 0.25
 """Of the newest measurement."""
 TELLING_BYTES = 1 << 20
@@ -33,10 +35,10 @@ class Gauge:
         self.bandwidth = _blend(self.bandwidth, nbytes / moving)
 
     def estimate(self, nbytes: int, now: float) -> float | None:
-        """Seconds that pulling `nbytes` would take: two round trips (pin, pull) and the bytes. None while unknown."""
+        """Seconds that pulling `nbytes` would take. None while unknown."""
         if not self.bandwidth or now - self._measured > STALE_SECONDS:
             return None
-        return 2 * self.latency + nbytes / self.bandwidth
+        return ROUND_TRIPS * self.latency + nbytes / self.bandwidth
 
 
 def _blend(known: float, measured: float) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nexuskv.contract import AllPages, Descriptor
+from nexuskv.contract import AllPages, Descriptor, permissions
 from nexuskv.errors import NexusError
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.neighbours import Neighbours
@@ -87,6 +87,7 @@ class Seeker:
             for peer in peers
             if (way := peer.connected) is not None
             and way.lane is not None
+            and permissions.may_travel(question.descriptor, way.lane.scheme)
             and question.tenant in way.link.tenants
             and peer.breaker.closed(now)
         ]

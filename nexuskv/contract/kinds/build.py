@@ -25,6 +25,10 @@ from nexuskv.contract.vocabulary import (
 Kind = TypeVar("Kind", bound=Descriptor)
 
 
+PERMITTED = (Flag.EXACT_REUSE, Flag.PREFIX_REUSE, Flag.ZERO_COPY_RDMA)
+"""Flags where a constructor is given none; those of branches have one more, those found by content one less."""
+
+
 class Common(TypedDict, total=False):
     """Arguments that every constructor takes beside its geometry."""
 
@@ -46,7 +50,7 @@ def assemble(
     arrangement: str = Arrangement.SEPARATE,
     dimension_order: str = DimensionOrder.NHD,
     scheme: Scheme = Scheme.NONE,
-    compatibility_flags: Iterable[str] = (Flag.EXACT_REUSE, Flag.PREFIX_REUSE),
+    compatibility_flags: Iterable[str] = PERMITTED,
     reuse: Reuse = AllPages(),
 ) -> Kind:
     """The descriptor of a kind; its scale tensors are those of role SCALE, its stride is left to be derived."""

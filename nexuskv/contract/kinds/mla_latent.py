@@ -15,7 +15,7 @@ from nexuskv.contract.dtypes import DType
 from nexuskv.contract.kinds import build
 from nexuskv.contract.reuse import AllPages, Reuse, Window
 from nexuskv.contract.tensors import LAYERS, PAGE_TOKENS, TensorSpec
-from nexuskv.contract.vocabulary import Flag, Role, Scheme, member
+from nexuskv.contract.vocabulary import Role, Scheme, member
 from nexuskv.errors import DescriptorError
 
 FP8_TILE: Final = 128
@@ -59,7 +59,6 @@ def mla(
     latent = build.tensor("latent", Role.LATENT_KV, member(DType, "dtype", dtype), _LATENT_AXES, layers)
     rope_k = build.tensor("rope_k", Role.ROPE_K, member(DType, "rope_dtype", rope_dtype), _ROPE_AXES, layers)
     tiles = _tiles(scheme, latent_dim)
-    common.setdefault("compatibility_flags", (Flag.EXACT_REUSE, Flag.PREFIX_REUSE, Flag.ZERO_COPY_RDMA))
     return build.assemble(
         MlaLatent,
         descriptor_id,

@@ -42,11 +42,11 @@ def tot(
 ) -> TotBranch:
     """Descriptor with tensors "key" and "value" of `dtype`, and the scales that `mha` has.
 
-    `compatibility_flags` hold COW_BRANCH when left out. `common` is engine_family (required), granularity, arrangement
-    and compatibility_flags. Raises DescriptorError.
+    `compatibility_flags` hold COW_BRANCH too when left out. `common` is engine_family (required), granularity,
+    arrangement and compatibility_flags. Raises DescriptorError.
     """
     scheme = member(Scheme, "quantization.scheme", quantization)
-    common.setdefault("compatibility_flags", (Flag.EXACT_REUSE, Flag.PREFIX_REUSE, Flag.COW_BRANCH))
+    common.setdefault("compatibility_flags", (*build.PERMITTED, Flag.COW_BRANCH))
     return build.assemble(
         TotBranch,
         descriptor_id,

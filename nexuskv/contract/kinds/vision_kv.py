@@ -62,7 +62,7 @@ def vision(
         member(DType, "dtype", dtype), layers, keys=key_dim is not None, cross=kv_heads is not None
     )
     common.setdefault("granularity", Granularity.SEGMENT)
-    common.setdefault("compatibility_flags", (Flag.EXACT_REUSE,))
+    common.setdefault("compatibility_flags", (Flag.EXACT_REUSE, Flag.ZERO_COPY_RDMA))
     within = ("key_dim", "head_dim")
     return build.assemble(
         VisionKv,

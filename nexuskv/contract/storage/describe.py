@@ -11,13 +11,14 @@ hold all that the key stands for. A single declaration has no `layers` axis.
 
 from collections.abc import Sequence
 
-from nexuskv.contract.kinds import MhaKv, mha
+from nexuskv.contract.kinds import MhaKv, build, mha
 from nexuskv.contract.placement import slot_bytes
 from nexuskv.contract.storage.declarations import Declaration, Profile
 from nexuskv.contract.storage.rules import Rule, refuse
+from nexuskv.contract.storage.states import Checkpoint, CompletedBoundary
 from nexuskv.contract.storage.validation import PAYLOAD_TYPE, maximum_tokens, validate
-from nexuskv.contract.storage.vocabulary import Format
-from nexuskv.contract.vocabulary import Scheme
+from nexuskv.contract.storage.vocabulary import Format, InputDependency
+from nexuskv.contract.vocabulary import Flag, Scheme
 
 _SCHEMES = {
     Format.F16: Scheme.NONE,
@@ -35,6 +36,8 @@ def describe(
 ) -> MhaKv:
     """Descriptor of pages of `page_tokens` tokens: of the declarations given, or of all that the profile has.
 
+    How it may be reused follows from the checkpoint that the states declare, the strictest of all: not at all without
+    one, by the same whole input where it depends on that (EXACT_REUSE), else by whatever begins as it does.
     Raises StorageError for a profile that is not valid or declarations that make no page; DescriptorError for a page
     that no descriptor can have.
     """
@@ -50,6 +53,7 @@ def describe(
         dtype=PAYLOAD_TYPE[storage].dtype,
         quantization=_SCHEMES[storage],
         engine_family=engine_family,
+        compatibility_flags=_flags(profile, chosen),
     )
 
 
@@ -102,6 +106,20 @@ def _check_page_tokens(profile: Profile, chosen: tuple[Declaration, ...], page_t
             "page_tokens",
             f"{page_tokens} of at most {shortest} tokens; use 1 to {shortest}",
         )
+
+
+def _flags(profile: Profile, chosen: tuple[Declaration, ...]) -> frozenset[Flag]:
+    permitted = frozenset(build.PERMITTED)
+    for declaration in chosen:
+        permitted -= _forbidden(profile.state(declaration.payload).checkpoint)
+    return permitted
+
+
+def _forbidden(checkpoint: Checkpoint) -> frozenset[Flag]:
+    if not isinstance(checkpoint, CompletedBoundary):
+        return frozenset({Flag.EXACT_REUSE, Flag.PREFIX_REUSE})
+    whole = checkpoint.input_dependency is InputDependency.ENTIRE_TOKEN_INPUT
+    return frozenset({Flag.PREFIX_REUSE}) if whole else frozenset()
 
 
 def _tokens(profile: Profile, declaration: Declaration) -> int:

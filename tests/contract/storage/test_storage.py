@@ -26,9 +26,11 @@ from nexuskv.contract.storage import (
 from nexuskv.contract.storage.states import Part
 from nexuskv.errors import StorageError
 from tests.contract.storage.documents import (
+    BOUNDARY,
     F16_PROFILE,
     INT8,
     INT8_PROFILE,
+    changed,
     covered,
     f16_profile,
     family,
@@ -42,6 +44,7 @@ from tests.contract.storage.documents import (
     read_program,
     validated,
 )
+from tests.contract.storage.edges import ENTIRE
 
 
 def test_validation_answers_the_format_or_none() -> None:
@@ -139,6 +142,25 @@ def test_a_declaration_becomes_a_page_of_keys_and_values() -> None:
     ]
     assert d.page_bytes == 16 * 128
     assert d.quantization.scheme is Scheme.NONE
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "flags"),
+    [
+        ([BOUNDARY, BOUNDARY], {"EXACT_REUSE", "PREFIX_REUSE", "ZERO_COPY_RDMA"}),
+        ([BOUNDARY, ENTIRE], {"EXACT_REUSE", "ZERO_COPY_RDMA"}),
+        ([ENTIRE, {"kind": "unsupported"}], {"ZERO_COPY_RDMA"}),
+    ],
+    ids=["prefix", "whole input", "none"],
+)
+def test_the_strictest_checkpoint_of_a_page_says_how_it_is_reused(
+    checkpoints: list[dict[str, str]], flags: set[str]
+) -> None:
+    document = f16_profile(2)
+    for at, checkpoint in enumerate(checkpoints):
+        document = changed(document, f"states.{at}.checkpoint", checkpoint)
+    d = describe(read_profile(document), "d", page_tokens=16, engine_family="VLLM")
+    assert d.compatibility_flags == flags
 
 
 def test_an_int8_declaration_brings_its_scales() -> None:
