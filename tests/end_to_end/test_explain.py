@@ -104,6 +104,20 @@ def test_reading_that_costs_more_than_computing_is_advised_against(daemon: Daemo
         assert "T_compute - T_cache" in found.reason
 
 
+def test_it_goes_on_without_the_daemon(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(small(), model="m")
+        cache.gain.declare(SECONDS_PER_TOKEN)
+        wanted = keys(cache, 10)
+        put(cache, wanted[:6])
+        with cache.match(wanted):
+            pass
+        daemon.process.kill()
+        daemon.process.wait()
+        found = cache.explain(wanted)
+        assert (found.decision, found.boundary_tokens) == (Decision.LOCAL_POINTER, 24)
+
+
 def test_the_command_explains_a_preset() -> None:
     found = answer(
         "explain", "llama-3-8b-page16", "--tokens", "8200", "--seconds-per-token", "1e-4", "--json"
