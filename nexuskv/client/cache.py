@@ -7,13 +7,15 @@ that it was made in.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client import fetching
 from nexuskv.client.asked import AskedWay, find
+from nexuskv.client.block_hit import BlockHit, Search
+from nexuskv.client.blocks import Numbers
 from nexuskv.client.branch import Branch, attach_branch, open_branch
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
@@ -22,6 +24,7 @@ from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
+from nexuskv.contract.blocks import blocks_of, check_layer
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
@@ -121,6 +124,34 @@ class Cache:
         A fetch that would take longer, by what its path was measured to be, is not made.
         """
         self._cost = m.ComputeCost(seconds_per_token, seconds_per_token_squared)
+
+    def blocks(
+        self,
+        wanted: Mapping[bytes, Numbers],
+        *,
+        layer: int | None = None,
+        fetch: bool = False,
+        within: float | None = None,
+    ) -> BlockHit:
+        """Just these blocks of sparse pages: `wanted` has numbers, as `Hit.blocks` takes them, by the key of their page.
+
+        A page that is here is read in place. Of others, blocks that were pulled before are; with `fetch`, what is still
+        absent is pulled from another host: those blocks, and no byte of others. They stay here like any page. The
+        pages are in the order of their chain. Less than all is a miss: the result is empty then, and says why. It must
+        be closed: use it in a `with`. Raises BadRequest for what are no blocks, PinsFull, Disconnected.
+        """
+        check_keys(tuple(wanted))
+        geometry = blocks_of(self.descriptor)
+        number = check_layer(self.descriptor, layer)
+
+        def pull(names: list[m.BlockName]) -> Fetched:
+            plan = fetching.BlockPlan(self.descriptor, number, names)
+            return fetching.fetch(self._keeper, plan, within)
+
+        def lone() -> Cache:
+            return Cache(self._keeper, geometry.descriptor, self.model, "")
+
+        return Search(geometry, layer, self, lone).find(wanted, pull if fetch else None)
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)

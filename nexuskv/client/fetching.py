@@ -7,7 +7,7 @@ held: what came is found by the next match.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -56,6 +56,20 @@ class Plan(NamedTuple):
             yield m.Fetch(0, self.descriptor.digest, chunk, _milliseconds(until), parent, at, self.cost)
 
 
+class BlockPlan(NamedTuple):
+    """Blocks of one layer of pages."""
+
+    descriptor: Descriptor
+    layer: int
+    wanted: Sequence[m.BlockName]
+
+    def requests(self, until: float) -> Iterator[m.FetchBlocks]:
+        """One request for every MAX_KEYS blocks."""
+        for at in range(0, len(self.wanted), m.MAX_KEYS):
+            some = list(self.wanted[at : at + m.MAX_KEYS])
+            yield m.FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
+
+
 def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], bytes]]:
     """Place, keys and the key before, of what fits a message."""
     first = 0 if chained else max(0, len(keys) - m.MAX_KEYS)
@@ -67,16 +81,16 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: m.Fetch | m.Push, expected: type[R], session: Session) -> R:
+def _ask(request: m.Fetch | m.FetchBlocks | m.Push, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
-def _aside(keeper: SessionKeeper, request: m.Fetch | m.Push, expected: type[R]) -> R:
+def _aside(keeper: SessionKeeper, request: m.Fetch | m.FetchBlocks | m.Push, expected: type[R]) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)
 
 
-def fetch(keeper: SessionKeeper, plan: Plan, within: float | None) -> Fetched:
+def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan, within: float | None) -> Fetched:
     """Waits for what comes; other hosts' faults and a daemon that is gone are a reason, not an error. Raises Closed."""
     until = time.monotonic() + (FETCH_SECONDS if within is None else within)
     total = Fetched(0, 0, "", "")

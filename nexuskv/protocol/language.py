@@ -23,6 +23,7 @@ Request = (
     | m.Evict
     | m.Drain
     | m.Fetch
+    | m.FetchBlocks
     | m.Push
     | m.GetPeers
     | b.OpenBranch

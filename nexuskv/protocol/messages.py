@@ -191,6 +191,26 @@ class Fetch(Message, frozen=True, tag="fetch"):
     cost: ComputeCost
 
 
+class BlockName(msgspec.Struct, array_like=True, frozen=True):
+    """One block: the key of its page, and its number there (`contract/blocks.py`)."""
+
+    page: Key
+    number: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class FetchBlocks(Message, frozen=True, tag="fetch_blocks"):
+    """Asks that just these blocks be pulled from another host, each to become a page of its own; as `Fetch` otherwise.
+
+    `digest` is that of the descriptor of their pages, `layer` is 0 where these have one only. Answered with `Fetched`,
+    which counts blocks.
+    """
+
+    digest: Key
+    layer: U32
+    wanted: Annotated[list[BlockName], Meta(max_length=MAX_KEYS)]
+    milliseconds: U32
+
+
 class Push(Message, frozen=True, tag="push"):
     """Asks that `peer`, an address or instance name, be told to pull `keys` from here; answered when it has them.
 
@@ -253,8 +273,8 @@ class Found(Message, frozen=True, tag="found"):
 class Measured(Message, frozen=True, tag="measured"):
     """Answers `Measure`: `keys[start:stop]` make the boundary, which lies at `stop`."""
 
-    start: int
-    stop: int
+    start: U32
+    stop: U32
 
 
 class Pinned(Message, frozen=True, tag="pinned"):
@@ -331,7 +351,10 @@ class Evicted(Message, frozen=True, tag="evicted"):
 
 
 class Fetched(Message, frozen=True, tag="fetched"):
-    """Answers `Fetch`: pages and bytes pulled, from which peer, and why not more (empty when nothing is absent now)."""
+    """Answers `Fetch` and `FetchBlocks`: pages and bytes pulled, from which peer, and why not more.
+
+    The reason is empty when nothing is absent now.
+    """
 
     pages: int
     bytes: int

@@ -42,6 +42,10 @@ REQUESTS: list[tuple[Request, str]] = [
         m.Fetch(14, KEY, [KEY], 500, KEY, 3, m.ComputeCost(0.5, 0.25)),
         f"98 a56665746368 0e {KEY_HEX} 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
     ),
+    (
+        m.FetchBlocks(17, KEY, 3, [m.BlockName(KEY, 300), m.BlockName(KEY, -1)], 500),
+        f"96 ac66657463685f626c6f636b73 11 {KEY_HEX} 03 92 92{KEY_HEX}cd012c 92{KEY_HEX}ff cd01f4",
+    ),
     (m.Push(15, [KEY], "b", 500, b""), f"96 a470757368 0f 91{KEY_HEX} a162 cd01f4 c400"),
     (m.GetPeers(16), "92 a57065657273 10"),
 ]

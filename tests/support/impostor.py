@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from nexuskv import contract
 from nexuskv.contract import Descriptor
+from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.checksums import checksum
 from nexuskv_transport import open_transport
@@ -31,7 +32,7 @@ class Impostor:
         self,
         descriptor: Descriptor,
         keys: list[bytes],
-        answers: Mapping[type[p.Message], Answer] | None = None,
+        answers: Mapping[type[m.Message], Answer] | None = None,
         boot_epoch: int = 4711,
         port: int = 0,
     ) -> None:
@@ -128,8 +129,8 @@ def resident(me: Impostor, keys: list[bytes]) -> int:
     return next((at for at, key in enumerate(keys) if key not in me.keys), len(keys))
 
 
-def _measure(me: Impostor, request: p.Measure) -> list[p.AnyMessage]:
-    return [p.Measured(request.id, 0, resident(me, request.keys))]
+def _measure(me: Impostor, request: m.Measure) -> list[p.AnyMessage]:
+    return [m.Measured(request.id, 0, resident(me, request.keys))]
 
 
 def remote_pages(me: Impostor, keys: list[bytes]) -> list[p.RemotePage]:
@@ -159,7 +160,7 @@ def hang_up(me: Impostor, message: p.AnyMessage) -> list[bytes]:
 HONEST: Mapping[type[Any], Answer] = {
     p.Hello: _hello,
     p.Open: _open,
-    p.Measure: _measure,
+    m.Measure: _measure,
     p.Pin: _pin,
     p.Release: nothing,
     p.Ping: lambda _, ping: [p.Pong(ping.id)],

@@ -301,7 +301,7 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
-def _fetch(host: Host, session: Session, request: m.Fetch, now: float) -> Answer:
+def _fetch(host: Host, session: Session, request: m.Fetch | m.FetchBlocks, now: float) -> Answer:
     arena = host.store.arena_of(session.tenant, request.digest)
     if arena is None:
         raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
@@ -319,7 +319,9 @@ def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Ans
     return _abroad(session, None, request)
 
 
-def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
+def _abroad(
+    session: Session, arena: Arena | None, request: m.Fetch | m.FetchBlocks | m.Push | m.GetPeers
+) -> Answer:
     return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
 
 
@@ -357,6 +359,7 @@ TABLE: dict[type[m.Message], Handler] = {
     m.Map: _map,
     m.Drain: _drain,
     m.Fetch: _fetch,
+    m.FetchBlocks: _fetch,
     m.Push: _push,
     m.GetPeers: _peers,
     **dict.fromkeys(get_args(peering.Asked), _peer),

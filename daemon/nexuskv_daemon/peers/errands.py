@@ -11,11 +11,13 @@ import logging
 import time
 
 from nexuskv import contract
+from nexuskv.contract.blocks import blocks_of
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import messages as m
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.asking import Pages, SelectedBlocks
 from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.fetching import Fetcher, Wanted
@@ -88,13 +90,28 @@ class Errands:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
         if isinstance(request, m.Push):
             return await self._push(effect.tenant, effect.arena.descriptor, request)
+        if isinstance(request, m.FetchBlocks):
+            return await self._fetch_blocks(effect.tenant, effect.arena.descriptor, request)
         return await self._fetch(effect.tenant, effect.arena.descriptor, request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
         if not request.keys:
             return m.Fetched(request.id, 0, 0, "", "")
         ground = await self._grounds.known(tenant, descriptor)
-        wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
+        ask = Pages(descriptor)
+        wanted = Wanted(ground, ask, request.keys, request.parent, request.before, request.cost)
+        came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _fetch_blocks(
+        self, tenant: str, descriptor: contract.Descriptor, request: m.FetchBlocks
+    ) -> m.Fetched:
+        if not request.wanted:
+            return m.Fetched(request.id, 0, 0, "", "")
+        blocks = blocks_of(descriptor)
+        ground = await self._grounds.registered(tenant, blocks.descriptor)
+        ask = SelectedBlocks(descriptor, blocks, blocks.layer(request.layer))
+        wanted = Wanted(ground, ask, ask.name(request.wanted), b"", 0, m.ComputeCost())
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
         return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
@@ -127,7 +144,7 @@ class Errands:
         try:
             descriptor = contract.decode(offer.descriptor)
             ground = await self._grounds.registered(offer.tenant, descriptor)
-            wanted = Wanted(ground, offer.keys, offer.parent, 0, m.ComputeCost())
+            wanted = Wanted(ground, Pages(descriptor), offer.keys, offer.parent, 0, m.ComputeCost())
             came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
             there = await ground.boundary(offer.keys)
         except (DescriptorError, NexusError) as error:
