@@ -133,7 +133,7 @@ class Cache:
         fetch: bool = False,
         within: float | None = None,
     ) -> BlockHit:
-        """Just these blocks of sparse pages: `wanted` has numbers, as `Hit.blocks` takes them, by the key of their page.
+        """Just these blocks of sparse pages: `wanted` has their numbers, as in `Hit.blocks`, by the key of their page.
 
         A page that is here is read in place. Of others, blocks that were pulled before are; with `fetch`, what is still
         absent is pulled from another host: those blocks, and no byte of others. They stay here like any page. The

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from nexuskv import contract
 from nexuskv.contract import Descriptor
+from nexuskv.contract.blocks import blocks_of, cut
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.checksums import checksum
@@ -147,6 +148,17 @@ def _pin(me: Impostor, request: p.Pin) -> list[p.AnyMessage]:
     return [p.Regions(0, "tcp", [me.region]), p.Pinned(request.id, 0, remote_pages(me, request.keys))]
 
 
+def pin_blocks(me: Impostor, request: p.PinBlocks) -> list[p.AnyMessage]:
+    """Where blocks stand that have no selector: each has its place for a number."""
+    blocks, told = blocks_of(me.descriptor), list[p.RemoteBlock]()
+    for block in request.wanted:
+        offset = me.keys.index(block.page) * me.descriptor.page_bytes
+        page = me.memory[offset : offset + me.descriptor.page_bytes]
+        found = checksum(cut(page, blocks.extents(request.layer, block.number)))
+        told.append(p.RemoteBlock(7, offset, block.number, found.to_bytes(8, "little")))
+    return [p.Regions(0, "tcp", [me.region]), p.PinnedBlocks(request.id, told)]
+
+
 def nothing(me: Impostor, message: p.AnyMessage) -> list[p.AnyMessage]:
     """Says nothing."""
     return []
@@ -162,6 +174,7 @@ HONEST: Mapping[type[Any], Answer] = {
     p.Open: _open,
     m.Measure: _measure,
     p.Pin: _pin,
+    p.PinBlocks: pin_blocks,
     p.Release: nothing,
     p.Ping: lambda _, ping: [p.Pong(ping.id)],
     p.Pong: nothing,

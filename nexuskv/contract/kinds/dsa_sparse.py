@@ -29,19 +29,14 @@ _BLOCKS: Final = frozenset({Role.SPARSE_BLOCK, Role.SELECTOR_INDEX})
 
 
 class DsaSparse(Descriptor, tag="DSA_SPARSE", frozen=True, kw_only=True):
-    """Pages of selected blocks, with or without indexer keys; or indexer keys alone; or a block alone."""
+    """Pages of selected blocks, with or without indexer keys; or indexer keys alone."""
 
     axes: ClassVar = {
         Role.SPARSE_BLOCK: _BLOCK_AXES,
         Role.SELECTOR_INDEX: _BLOCK_AXES[:1],
         Role.INDEXER_K: _INDEXER_AXES,
     }
-    forms: ClassVar = (
-        _BLOCKS,
-        _BLOCKS | {Role.INDEXER_K},
-        frozenset({Role.INDEXER_K}),
-        frozenset({Role.SPARSE_BLOCK}),
-    )
+    forms: ClassVar = (_BLOCKS, _BLOCKS | {Role.INDEXER_K}, frozenset({Role.INDEXER_K}))
     block_roles: ClassVar = (Role.SPARSE_BLOCK, Role.SELECTOR_INDEX)
     interleaved_axes: ClassVar = (LAYERS,)
     schemes: ClassVar = frozenset(Scheme)

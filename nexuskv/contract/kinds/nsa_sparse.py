@@ -25,10 +25,9 @@ _SELECTED_AXES: Final = ("top_k", "block_tokens", "kv_heads", "head_dim")
 
 
 class NsaSparse(Descriptor, tag="NSA_SPARSE", frozen=True, kw_only=True):
-    """Pages of summaries and selected blocks, or a block alone."""
+    """Pages of summaries and selected blocks."""
 
     axes: ClassVar = {Role.SUMMARY: _SUMMARY_AXES, Role.SELECTED: _SELECTED_AXES}
-    forms: ClassVar = (frozenset({Role.SUMMARY, Role.SELECTED}), frozenset({Role.SELECTED}))
     block_roles: ClassVar = (Role.SELECTED, None)
     interleaved_axes: ClassVar = (LAYERS,)
     schemes: ClassVar = frozenset(Scheme)
