@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nexuskv.errors import BadRequest
-from nexuskv.protocol.messages import Fetch, FetchBlocks, Fetched, GetPeers, Message, Peers, Push, Refused
+from nexuskv.protocol.messages import (
+    Fetch,
+    FetchBlocks,
+    Fetched,
+    FetchGroup,
+    GetPeers,
+    Message,
+    Peers,
+    Push,
+    Refused,
+)
 from nexuskv_daemon.core.effects import Abroad
 
 Deliver = Callable[[Message, Sequence[int]], None]
@@ -46,10 +56,10 @@ class Alone:
 LONELY = "this daemon has no peers: start nexuskvd with --peer or --directory"
 
 
-def answer(request: Fetch | FetchBlocks | Push | GetPeers, why: str) -> Message:
+def answer(request: Fetch | FetchBlocks | FetchGroup | Push | GetPeers, why: str) -> Message:
     """The reply when no other host can be asked."""
     match request:
-        case Fetch() | FetchBlocks():
+        case Fetch() | FetchBlocks() | FetchGroup():
             return Fetched(request.id, 0, 0, "", why)
         case Push():
             return Refused(request.id, BadRequest.code, why)

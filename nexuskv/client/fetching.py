@@ -70,6 +70,28 @@ class BlockPlan(NamedTuple):
             yield m.FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
 
 
+class GroupPlan(NamedTuple):
+    """Boundaries of a group from the start of a sequence; `pages` of each member lie between two."""
+
+    descriptors: Sequence[Descriptor]
+    keys: Sequence[Keys]
+    pages: Sequence[int]
+    boundaries: int
+
+    def requests(self, until: float) -> Iterator[m.FetchGroup]:
+        """As many boundaries a request as a message takes: of each request, the last one that a peer has comes."""
+        step = m.MAX_KEYS // sum(self.pages)
+        for first in range(0, self.boundaries, step):
+            stop = min(first + step, self.boundaries)
+            members = [
+                m.MemberKeys(
+                    each.digest, list(keys[first * n : stop * n]), keys[first * n - 1] if first else b""
+                )
+                for each, keys, n in zip(self.descriptors, self.keys, self.pages, strict=True)
+            ]
+            yield m.FetchGroup(0, stop - first, members, _milliseconds(until))
+
+
 def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], bytes]]:
     """Place, keys and the key before, of what fits a message."""
     first = 0 if chained else max(0, len(keys) - m.MAX_KEYS)
@@ -81,16 +103,18 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: m.Fetch | m.FetchBlocks | m.Push, expected: type[R], session: Session) -> R:
+def _ask(request: m.Fetch | m.FetchBlocks | m.FetchGroup | m.Push, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
-def _aside(keeper: SessionKeeper, request: m.Fetch | m.FetchBlocks | m.Push, expected: type[R]) -> R:
+def _aside(
+    keeper: SessionKeeper, request: m.Fetch | m.FetchBlocks | m.FetchGroup | m.Push, expected: type[R]
+) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)
 
 
-def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan, within: float | None) -> Fetched:
+def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan | GroupPlan, within: float | None) -> Fetched:
     """Waits for what comes; other hosts' faults and a daemon that is gone are a reason, not an error. Raises Closed."""
     until = time.monotonic() + (FETCH_SECONDS if within is None else within)
     total = Fetched(0, 0, "", "")
@@ -106,7 +130,7 @@ def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan, within: float | None) -
     return total
 
 
-def prefetch(keeper: SessionKeeper, plan: Plan) -> None:
+def prefetch(keeper: SessionKeeper, plan: Plan | GroupPlan) -> None:
     """Asks and does not wait. Raises Closed, Disconnected."""
     until = time.monotonic() + PREFETCH_SECONDS
 

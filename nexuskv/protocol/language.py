@@ -24,6 +24,7 @@ Request = (
     | m.Drain
     | m.Fetch
     | m.FetchBlocks
+    | m.FetchGroup
     | m.Push
     | m.GetPeers
     | b.OpenBranch

@@ -211,6 +211,25 @@ class FetchBlocks(Message, frozen=True, tag="fetch_blocks"):
     milliseconds: U32
 
 
+class MemberKeys(msgspec.Struct, array_like=True, frozen=True):
+    """One member's keys in `FetchGroup`, as many for each boundary; `parent` as in `Fetch`."""
+
+    digest: Key
+    keys: Annotated[list[Key], Meta(min_length=1, max_length=MAX_KEYS)]
+    parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
+
+
+class FetchGroup(Message, frozen=True, tag="fetch_group"):
+    """Asks for the largest of `boundaries` boundaries that another host has, to be committed as a whole.
+
+    MAX_KEYS keys at most, of all members together. Answered with `Fetched`, which counts pages of all members.
+    """
+
+    boundaries: Annotated[int, Meta(ge=1, le=MAX_KEYS)]
+    members: Annotated[list[MemberKeys], Meta(min_length=1, max_length=MAX_MEMBERS)]
+    milliseconds: U32
+
+
 class Push(Message, frozen=True, tag="push"):
     """Asks that `peer`, an address or instance name, be told to pull `keys` from here; answered when it has them.
 
@@ -351,7 +370,7 @@ class Evicted(Message, frozen=True, tag="evicted"):
 
 
 class Fetched(Message, frozen=True, tag="fetched"):
-    """Answers `Fetch` and `FetchBlocks`: pages and bytes pulled, from which peer, and why not more.
+    """Answers `Fetch`, `FetchBlocks` and `FetchGroup`: pages and bytes pulled, from which peer, and why not more.
 
     The reason is empty when nothing is absent now.
     """

@@ -22,7 +22,7 @@ SHAPES: list[dict[str, Any]] = [{}, {"layers": 3}, {"layers": 3, "arrangement": 
 
 
 def dsa(scheme: str = "none", **shape: Any) -> Descriptor:
-    indexer = {} if scheme == "int4" else {"index_dim": 4}
+    indexer: dict[str, Any] = {} if scheme == "int4" else {"index_dim": 4}
     return nexuskv.dsa(
         "dsa", top_k=5, block_tokens=3, kv_heads=1, head_dim=6, dtype=SCHEMES[scheme], quantization=scheme,
         engine_family="VLLM", **indexer, **shape,
@@ -48,7 +48,7 @@ def test_every_block_is_cut_whole(
     whole = {tensor.name: tensor.view(page) for tensor in d.page_layout.tensors}
     for layer in range(shape.get("layers", 1)):
         for place in range(blocks.top_k):
-            block = cut(memoryview(page), blocks.extents(layer, place))
+            block = cut(page.data, blocks.extents(layer, place))
             assert block.nbytes == blocks.descriptor.page_bytes
             for tensor in blocks.descriptor.page_layout.tensors:
                 index = (layer, place) if "layers" in shape else (place,)
@@ -81,7 +81,7 @@ def test_a_selector_says_where_a_block_stands() -> None:
     page = np.zeros(d.page_bytes, np.uint8)
     selector = next(tensor for tensor in d.page_layout.tensors if tensor.name == "selector").view(page)
     selector[:] = [[40, 7, -3, 9, 7], [1, 2, 3, 4, 40]]
-    place, view = blocks_of(d).place, memoryview(page)
+    place, view = blocks_of(d).place, page.data
     assert [place(view, 0, number) for number in (40, 7, -3, 5)] == [0, 1, 2, None]
     assert [place(view, 1, number) for number in (40, 7)] == [4, None]
 

@@ -10,6 +10,7 @@ import pytest
 
 import nexuskv
 from nexuskv import contract
+from nexuskv.client.blocks import Numbers
 from nexuskv.contract import Descriptor
 from nexuskv.contract.blocks import blocks_of
 from nexuskv_daemon.peers import messages as p
@@ -69,7 +70,11 @@ def test_only_the_selected_blocks_move() -> None:
     with pair() as (first, second), first.client() as there, second.client() as here:
         theirs, ours = there.open(DSA, model=MODEL), here.open(DSA, model=MODEL)
         keys = store(theirs)
-        wanted = {keys[0]: [3], keys[2]: [205, 201], keys[3]: np.asarray([300], np.int32)}
+        wanted: dict[bytes, Numbers] = {
+            keys[0]: [3],
+            keys[2]: [205, 201],
+            keys[3]: np.asarray([300], np.int32),
+        }
         with ours.blocks(wanted, layer=1, fetch=True) as found:
             assert found.reason == ""
             assert found.fetched[:3] == (4, 4 * BLOCK, first.address)

@@ -46,6 +46,13 @@ REQUESTS: list[tuple[Request, str]] = [
         m.FetchBlocks(17, KEY, 3, [m.BlockName(KEY, 300), m.BlockName(KEY, -1)], 500),
         f"96 ac66657463685f626c6f636b73 11 {KEY_HEX} 03 92 92{KEY_HEX}cd012c 92{KEY_HEX}ff cd01f4",
     ),
+    (
+        m.FetchGroup(18, 1, [m.MemberKeys(KEY, [KEY], b""), m.MemberKeys(KEY, [KEY], KEY)], 500),
+        (
+            f"95 ab66657463685f67726f7570 12 01 92 93{KEY_HEX} 91{KEY_HEX} c400 93{KEY_HEX} 91{KEY_HEX} {KEY_HEX}"
+            " cd01f4"
+        ),
+    ),
     (m.Push(15, [KEY], "b", 500, b""), f"96 a470757368 0f 91{KEY_HEX} a162 cd01f4 c400"),
     (m.GetPeers(16), "92 a57065657273 10"),
 ]

@@ -6,7 +6,7 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
-from nexuskv.protocol.messages import Fetch, FetchBlocks, GetPeers, Message, Push
+from nexuskv.protocol.messages import Fetch, FetchBlocks, FetchGroup, GetPeers, Message, Push
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 
@@ -45,8 +45,8 @@ class Abroad(msgspec.Struct, gc=False):
 
     session: int
     tenant: str
-    arena: Arena | None
-    request: Fetch | FetchBlocks | Push | GetPeers
+    arenas: list[Arena]
+    request: Fetch | FetchBlocks | FetchGroup | Push | GetPeers
 
 
 Effect = Stop | Abroad | Send | Close | MakeSegment | DropSegment

@@ -31,6 +31,10 @@ class Granted(NamedTuple):
     start: int
     places: list[Place]
 
+    def release(self) -> p.Release:
+        """What ends it."""
+        return p.Release(0, self.pin)
+
 
 class Ask(Protocol):
     """One way to ask for the pages that `keys` name here."""

@@ -22,10 +22,13 @@ from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.fetching import Fetcher, Wanted
 from nexuskv_daemon.peers.grounds import Grounds
+from nexuskv_daemon.peers.group_fetching import GroupFetcher, WantedGroup
+from nexuskv_daemon.peers.landing import Lander
 from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.peer import Peer
+from nexuskv_daemon.peers.seeking import Seeker
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
@@ -45,13 +48,18 @@ class Errands:
         self._mappings = mappings
         self._grounds = grounds
         self._fetcher: Fetcher
+        self._groups: GroupFetcher
         self._neighbours: Neighbours
         self._running = 0
         self._directory: Directory | None = None
 
-    def employ(self, fetcher: Fetcher, neighbours: Neighbours, directory: Directory | None) -> None:
+    def employ(
+        self, seeker: Seeker, lander: Lander, neighbours: Neighbours, directory: Directory | None
+    ) -> None:
         """Those who do the work: they in turn were made with what offers go to."""
-        self._fetcher, self._neighbours, self._directory = fetcher, neighbours, directory
+        self._fetcher = Fetcher(seeker, lander)
+        self._groups = GroupFetcher(seeker, lander, self._fetcher, self._grounds)
+        self._neighbours, self._directory = neighbours, directory
 
     async def perform(self, effect: Abroad) -> None:
         """Does what a client asked for, and answers it whatever happens."""
@@ -85,14 +93,18 @@ class Errands:
             return m.Peers(
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )
-        assert effect.arena is not None
         if self._running > AT_ONCE:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
-        if isinstance(request, m.Push):
-            return await self._push(effect.tenant, effect.arena.descriptor, request)
-        if isinstance(request, m.FetchBlocks):
-            return await self._fetch_blocks(effect.tenant, effect.arena.descriptor, request)
-        return await self._fetch(effect.tenant, effect.arena.descriptor, request)
+        descriptors = [arena.descriptor for arena in effect.arenas]
+        match request:
+            case m.Push():
+                return await self._push(effect.tenant, descriptors[0], request)
+            case m.FetchBlocks():
+                return await self._fetch_blocks(effect.tenant, descriptors[0], request)
+            case m.FetchGroup():
+                return await self._fetch_group(effect.tenant, descriptors, request)
+            case m.Fetch():
+                return await self._fetch(effect.tenant, descriptors[0], request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
         if not request.keys:
@@ -113,6 +125,15 @@ class Errands:
         ask = SelectedBlocks(descriptor, blocks, blocks.layer(request.layer))
         wanted = Wanted(ground, ask, ask.name(request.wanted), b"", 0, m.ComputeCost())
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _fetch_group(
+        self, tenant: str, descriptors: list[contract.Descriptor], request: m.FetchGroup
+    ) -> m.Fetched:
+        keys = [member.keys for member in request.members]
+        parents = [member.parent for member in request.members]
+        wanted = WantedGroup(tenant, descriptors, keys, parents, request.boundaries)
+        came = await self._groups.fetch(wanted, _until(request.milliseconds))
         return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _push(self, tenant: str, descriptor: contract.Descriptor, request: m.Push) -> m.Pushed:

@@ -15,7 +15,6 @@ from functools import partial
 
 from nexuskv.errors import NexusError
 from nexuskv.protocol import messages as m
-from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.asking import Ask, Granted
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
@@ -172,27 +171,11 @@ class Fetcher:
             if reason := _not_worth_it(missing, candidate):
                 total.reason = reason
                 continue
-            await self._from(candidate, missing, until, total)
+            with blaming(candidate, until, total):
+                await self._batches(candidate, missing, until, total)
             if not total.reason or time.monotonic() >= until:
                 break
         return total
-
-    async def _from(self, candidate: Candidate, missing: Wanted, until: float, total: Outcome) -> None:
-        """Pulls from one peer; what goes wrong counts against it, unless it is this host's own affair."""
-        started = time.monotonic()
-        try:
-            await self._batches(candidate, missing, until, total)
-        except Declined as error:
-            total.reason = str(error)
-        except TimeoutError:
-            total.reason = LATE
-            if until - started >= FAIR_SECONDS:
-                candidate.peer.failed(f"it did not pin pages within {until - started:.1f} s")
-        except NexusError as error:
-            total.reason = f"{candidate.peer.address}: {error}"
-            candidate.peer.failed(str(error))
-            if isinstance(error, Unusable):
-                candidate.connected.link.close(str(error))
 
     async def _batches(self, candidate: Candidate, missing: Wanted, until: float, total: Outcome) -> None:
         """Batch after batch, each being pinned while the one before it is pulled."""
@@ -206,7 +189,7 @@ class Fetcher:
                 batch = asked.pinned(pinned.start, pinned.places)
                 landed = await self._lander.land(missing.ground, batch, candidate.connected, until)
                 _release(candidate, pins.pop(0).result())
-                _account(candidate, landed)
+                account(candidate, landed)
                 total.add(landed, candidate.peer.address)
                 if landed.reached < len(asked.keys):
                     total.reason = (
@@ -220,8 +203,27 @@ class Fetcher:
                     _release(candidate, await each)
 
 
+@contextlib.contextmanager
+def blaming(candidate: Candidate, until: float, total: Outcome) -> Iterator[None]:
+    """Takes note of what goes wrong with one peer; that counts against it, unless it is this host's own affair."""
+    started = time.monotonic()
+    try:
+        yield
+    except Declined as error:
+        total.reason = str(error)
+    except TimeoutError:
+        total.reason = LATE
+        if until - started >= FAIR_SECONDS:
+            candidate.peer.failed(f"it did not pin pages within {until - started:.1f} s")
+    except NexusError as error:
+        total.reason = f"{candidate.peer.address}: {error}"
+        candidate.peer.failed(str(error))
+        if isinstance(error, Unusable):
+            candidate.connected.link.close(str(error))
+
+
 def _release(candidate: Candidate, granted: Granted) -> None:
-    candidate.connected.link.tell(p.Release(0, granted.pin))
+    candidate.connected.link.tell(granted.release())
 
 
 def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
@@ -235,7 +237,7 @@ def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
     ]
 
 
-def _account(candidate: Candidate, landed: Landed) -> None:
+def account(candidate: Candidate, landed: Landed) -> None:
     """What a batch tells of its peer."""
     peer, now = candidate.peer, time.monotonic()
     peer.counters.pages_in += landed.pages

@@ -23,6 +23,8 @@ from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.peer import Connected
 from nexuskv_transport.base import Outcome, Region
 
+BUSY = "somebody here is computing the next page"
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -103,6 +105,15 @@ class Landed:
     reason: str
 
 
+class GroupBatch(NamedTuple):
+    """One member's own pages of a boundary: their keys, where they lie at the peer, and the key before them."""
+
+    ground: Ground
+    keys: list[bytes]
+    places: list[Place]
+    parent: bytes
+
+
 class Lander:
     """Lands batches. What it awaits ends by itself: transports by their deadline, the core as soon as it can."""
 
@@ -124,11 +135,39 @@ class Lander:
         finally:
             if committed < len(reserved.positions):
                 session.tell(m.Abort(0, reserved.reservation))
-        busy = "somebody here is computing the next page" if reserved.busy else ""
+        busy = BUSY if reserved.busy else ""
         return Landed(
             committed, committed * ground.descriptor.page_bytes, _reached(batch, reserved, committed),
             filled.bad, filled.seconds, filled.blame, filled.blame or filled.reason or busy,
         )  # fmt: skip
+
+    async def land_boundary(self, parts: Sequence[GroupBatch], source: Connected, deadline: float) -> Landed:
+        """Pulls what is absent of one boundary, and commits all of it or nothing. Raises Declined.
+
+        All grounds are of one session.
+        """
+        session = parts[0].ground.session
+        asked = [m.Part(part.ground.arena, part.keys, part.parent) for part in parts]
+        reserved = await session.ask(m.ReserveGroup(session.id(), 1, asked), m.ReservedGroup)
+        if not reserved.reservation:
+            return Landed(0, 0, 0, 0, 0.0, "", BUSY if reserved.busy else "")
+        committed = False
+        try:
+            filled = [
+                await self._fill(
+                    part.ground, handles, [part.places[at] for at in positions], source, deadline
+                )
+                for part, positions, handles in zip(parts, reserved.positions, reserved.handles, strict=True)
+            ]
+            committed = all(
+                len(each.right) == len(own) for each, own in zip(filled, reserved.handles, strict=True)
+            )
+            if committed:
+                _commit_boundary(parts, reserved, filled)
+        finally:
+            if not committed:
+                session.tell(m.Abort(0, reserved.reservation))
+        return _boundary_landed(parts, filled, committed=committed)
 
     async def _fill(
         self, ground: Ground, handles: list[int], remote: list[Place], source: Connected, deadline: float
@@ -166,6 +205,27 @@ def _commit(ground: Ground, batch: Batch, reserved: m.Reserved, right: dict[int,
     chosen = [] if everything else places
     ground.session.tell(m.Commit(0, reserved.reservation, chosen, rest=everything))
     return len(places)
+
+
+def _commit_boundary(
+    parts: Sequence[GroupBatch], reserved: m.ReservedGroup, filled: Sequence[Filled]
+) -> None:
+    session = parts[0].ground.session
+    for part, positions, each in zip(parts, reserved.positions, filled, strict=True):
+        keys = [part.keys[position] for position in positions]
+        session.tell(
+            peering.NoteChecksums(0, part.ground.arena, keys, [each.right[at] for at in range(len(keys))])
+        )
+    session.tell(m.Commit(0, reserved.reservation, [], rest=True))
+
+
+def _boundary_landed(parts: Sequence[GroupBatch], filled: Sequence[Filled], *, committed: bool) -> Landed:
+    pages = [len(each.right) * committed for each in filled]
+    nbytes = sum(count * part.ground.descriptor.page_bytes for count, part in zip(pages, parts, strict=True))
+    seconds = sum(each.seconds for each in filled)
+    blame = next((each.blame for each in filled if each.blame), "")
+    reason = blame or next((each.reason for each in filled if each.reason), "")
+    return Landed(sum(pages), nbytes, 0, sum(each.bad for each in filled), seconds, blame, reason)
 
 
 def _reached(batch: Batch, reserved: m.Reserved, committed: int) -> int:
