@@ -7,17 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nexuskv.errors import BadRequest
-from nexuskv.protocol.messages import (
-    Fetch,
-    FetchBlocks,
-    Fetched,
-    FetchGroup,
-    GetPeers,
-    Message,
-    Peers,
-    Push,
-    Refused,
-)
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
+from nexuskv.protocol.messages import Fetch, Fetched, GetPeers, Message, Peers, Push, Refused
 from nexuskv_daemon.core.effects import Abroad
 
 Deliver = Callable[[Message, Sequence[int]], None]

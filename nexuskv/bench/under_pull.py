@@ -120,7 +120,8 @@ def _daemons(nbytes: int) -> Iterator[tuple[PrivateDaemon, PrivateDaemon]]:
     ):
         with nexuskv.connect(here.socket) as client:
             _wait(
-                lambda: any(peer.path for peer in client.peers().peers), "the daemons do not find each other"
+                lambda: any(each.state == "connected" for each in client.peers().peers),
+                "the daemons do not meet",
             )
         yield there, here
 

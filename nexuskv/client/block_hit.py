@@ -18,7 +18,7 @@ from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys, Page
 from nexuskv.contract.blocks import Blocks, block_key
 from nexuskv.ipc.mapping import Array
-from nexuskv.protocol.messages import BlockName
+from nexuskv.protocol.fetches import BlockName
 
 Fetch = Callable[[list[BlockName]], Fetched]
 """Pulls blocks from another host."""

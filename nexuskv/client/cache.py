@@ -30,6 +30,7 @@ from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibra
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import BlockName
 
 Way = SharedWay | AskedWay
 
@@ -144,7 +145,7 @@ class Cache:
         geometry = blocks_of(self.descriptor)
         number = check_layer(self.descriptor, layer)
 
-        def pull(names: list[m.BlockName]) -> Fetched:
+        def pull(names: list[BlockName]) -> Fetched:
             plan = fetching.BlockPlan(self.descriptor, number, names)
             return fetching.fetch(self._keeper, plan, within)
 

@@ -19,6 +19,7 @@ from nexuskv.client.session import Session
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import DeadlineExceeded, Disconnected
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import BlockName, FetchBlocks, FetchGroup, MemberKeys
 
 R = TypeVar("R", bound=m.Message)
 FETCH_SECONDS = 5.0
@@ -61,13 +62,13 @@ class BlockPlan(NamedTuple):
 
     descriptor: Descriptor
     layer: int
-    wanted: Sequence[m.BlockName]
+    wanted: Sequence[BlockName]
 
-    def requests(self, until: float) -> Iterator[m.FetchBlocks]:
+    def requests(self, until: float) -> Iterator[FetchBlocks]:
         """One request for every MAX_KEYS blocks."""
         for at in range(0, len(self.wanted), m.MAX_KEYS):
             some = list(self.wanted[at : at + m.MAX_KEYS])
-            yield m.FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
+            yield FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
 
 
 class GroupPlan(NamedTuple):
@@ -78,18 +79,18 @@ class GroupPlan(NamedTuple):
     pages: Sequence[int]
     boundaries: int
 
-    def requests(self, until: float) -> Iterator[m.FetchGroup]:
+    def requests(self, until: float) -> Iterator[FetchGroup]:
         """As many boundaries a request as a message takes: of each request, the last one that a peer has comes."""
         step = m.MAX_KEYS // sum(self.pages)
         for first in range(0, self.boundaries, step):
             stop = min(first + step, self.boundaries)
             members = [
-                m.MemberKeys(
+                MemberKeys(
                     each.digest, list(keys[first * n : stop * n]), keys[first * n - 1] if first else b""
                 )
                 for each, keys, n in zip(self.descriptors, self.keys, self.pages, strict=True)
             ]
-            yield m.FetchGroup(0, stop - first, members, _milliseconds(until))
+            yield FetchGroup(0, stop - first, members, _milliseconds(until))
 
 
 def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], bytes]]:
@@ -103,12 +104,12 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: m.Fetch | m.FetchBlocks | m.FetchGroup | m.Push, expected: type[R], session: Session) -> R:
+def _ask(request: m.Fetch | FetchBlocks | FetchGroup | m.Push, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
 def _aside(
-    keeper: SessionKeeper, request: m.Fetch | m.FetchBlocks | m.FetchGroup | m.Push, expected: type[R]
+    keeper: SessionKeeper, request: m.Fetch | FetchBlocks | FetchGroup | m.Push, expected: type[R]
 ) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)

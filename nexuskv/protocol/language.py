@@ -4,6 +4,7 @@ Owns the three unions, from which the codec is made. A message itself stands in 
 """
 
 from nexuskv.protocol import branches as b
+from nexuskv.protocol import fetches as f
 from nexuskv.protocol import messages as m
 
 Request = (
@@ -23,8 +24,8 @@ Request = (
     | m.Evict
     | m.Drain
     | m.Fetch
-    | m.FetchBlocks
-    | m.FetchGroup
+    | f.FetchBlocks
+    | f.FetchGroup
     | m.Push
     | m.GetPeers
     | b.OpenBranch

@@ -193,7 +193,10 @@ def test_half_a_boundary_is_none(lie: str) -> None:
     with Impostor(ATTENTION, keys[0] + keys[1], {p.Open: _open, p.Pin: pin}) as other:
         host = Host(*SEGMENTS, peers=[other.address])
         with running(host), host.client() as client:
-            until(lambda: any(each.path for each in client.peers().peers), "the impostor is connected")
+            until(
+                lambda: any(each.state == "connected" for each in client.peers().peers),
+                "the impostor is connected",
+            )
             group = client.open_group((ATTENTION, TWIN), model=MODEL)
             came = group.fetch(keys, within=2.0)
             assert (came.pages, came.reason == "") == (2 * boundaries, bool(boundaries))

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from nexuskv.protocol import codec
+from nexuskv.protocol import fetches as f
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Notice, Reply, Request
 from nexuskv.protocol.stats import ArenaStats, TenantStats
@@ -43,11 +44,11 @@ REQUESTS: list[tuple[Request, str]] = [
         f"98 a56665746368 0e {KEY_HEX} 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
     ),
     (
-        m.FetchBlocks(17, KEY, 3, [m.BlockName(KEY, 300), m.BlockName(KEY, -1)], 500),
+        f.FetchBlocks(17, KEY, 3, [f.BlockName(KEY, 300), f.BlockName(KEY, -1)], 500),
         f"96 ac66657463685f626c6f636b73 11 {KEY_HEX} 03 92 92{KEY_HEX}cd012c 92{KEY_HEX}ff cd01f4",
     ),
     (
-        m.FetchGroup(18, 1, [m.MemberKeys(KEY, [KEY], b""), m.MemberKeys(KEY, [KEY], KEY)], 500),
+        f.FetchGroup(18, 1, [f.MemberKeys(KEY, [KEY], b""), f.MemberKeys(KEY, [KEY], KEY)], 500),
         (
             f"95 ab66657463685f67726f7570 12 01 92 93{KEY_HEX} 91{KEY_HEX} c400 93{KEY_HEX} 91{KEY_HEX} {KEY_HEX}"
             " cd01f4"
@@ -119,7 +120,8 @@ def test_bytes_of_replies_and_notices(message: Reply | Notice, golden: str) -> N
 
 
 def test_every_kind_of_message_has_its_bytes_here() -> None:
-    ours = {kind for kind in vars(m).values() if isinstance(kind, type) and issubclass(kind, m.Message)}
+    defined = [*vars(m).values(), *vars(f).values()]
+    ours = {kind for kind in defined if isinstance(kind, type) and issubclass(kind, m.Message)}
     golden = {type(message) for message, _ in [*REQUESTS, *REPLIES]}
 
     assert golden == ours - {m.Message}

@@ -6,7 +6,8 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
-from nexuskv.protocol.messages import Fetch, FetchBlocks, FetchGroup, GetPeers, Message, Push
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
+from nexuskv.protocol.messages import Fetch, GetPeers, Message, Push
 from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 

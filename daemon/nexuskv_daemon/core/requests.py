@@ -16,6 +16,7 @@ from nexuskv import contract
 from nexuskv.contract.groups import members
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv.protocol.stats import ArenaStats, TenantStats
 from nexuskv_daemon.core import groups, lookup, peering
@@ -302,11 +303,11 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
-def _fetch(host: Host, session: Session, request: m.Fetch | m.FetchBlocks, now: float) -> Answer:
+def _fetch(host: Host, session: Session, request: m.Fetch | FetchBlocks, now: float) -> Answer:
     return _abroad(session, [_opened(host, session, request.digest)], request)
 
 
-def _fetch_group(host: Host, session: Session, request: m.FetchGroup, now: float) -> Answer:
+def _fetch_group(host: Host, session: Session, request: FetchGroup, now: float) -> Answer:
     arenas = [_opened(host, session, member.digest) for member in request.members]
     pages = [len(member.keys) // request.boundaries for member in request.members]
     if sum(len(member.keys) for member in request.members) > m.MAX_KEYS:
@@ -339,7 +340,7 @@ def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Ans
 def _abroad(
     session: Session,
     arenas: list[Arena],
-    request: m.Fetch | m.FetchBlocks | m.FetchGroup | m.Push | m.GetPeers,
+    request: m.Fetch | FetchBlocks | FetchGroup | m.Push | m.GetPeers,
 ) -> Answer:
     return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arenas, request))
 
@@ -378,8 +379,8 @@ TABLE: dict[type[m.Message], Handler] = {
     m.Map: _map,
     m.Drain: _drain,
     m.Fetch: _fetch,
-    m.FetchBlocks: _fetch,
-    m.FetchGroup: _fetch_group,
+    FetchBlocks: _fetch,
+    FetchGroup: _fetch_group,
     m.Push: _push,
     m.GetPeers: _peers,
     **dict.fromkeys(get_args(peering.Asked), _peer),

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from nexuskv.contract import Descriptor
 from nexuskv.contract.blocks import Blocks, Extent, block_key
-from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import BlockName
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.landing import Place
 from nexuskv_daemon.peers.peer import Connected, Unusable
@@ -84,9 +84,9 @@ class SelectedBlocks:
     parent: Descriptor
     blocks: Blocks
     layer: int
-    names: dict[bytes, m.BlockName] = field(default_factory=dict)
+    names: dict[bytes, BlockName] = field(default_factory=dict)
 
-    def name(self, wanted: Sequence[m.BlockName]) -> list[bytes]:
+    def name(self, wanted: Sequence[BlockName]) -> list[bytes]:
         """Takes note of blocks, each once. Returns their keys."""
         fresh = {block_key(each.page, self.layer, each.number): each for each in wanted}
         self.names.update(fresh)

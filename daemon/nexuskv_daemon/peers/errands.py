@@ -14,6 +14,7 @@ from nexuskv import contract
 from nexuskv.contract.blocks import blocks_of
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
@@ -99,9 +100,9 @@ class Errands:
         match request:
             case m.Push():
                 return await self._push(effect.tenant, descriptors[0], request)
-            case m.FetchBlocks():
+            case FetchBlocks():
                 return await self._fetch_blocks(effect.tenant, descriptors[0], request)
-            case m.FetchGroup():
+            case FetchGroup():
                 return await self._fetch_group(effect.tenant, descriptors, request)
             case m.Fetch():
                 return await self._fetch(effect.tenant, descriptors[0], request)
@@ -116,7 +117,7 @@ class Errands:
         return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _fetch_blocks(
-        self, tenant: str, descriptor: contract.Descriptor, request: m.FetchBlocks
+        self, tenant: str, descriptor: contract.Descriptor, request: FetchBlocks
     ) -> m.Fetched:
         if not request.wanted:
             return m.Fetched(request.id, 0, 0, "", "")
@@ -128,7 +129,7 @@ class Errands:
         return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _fetch_group(
-        self, tenant: str, descriptors: list[contract.Descriptor], request: m.FetchGroup
+        self, tenant: str, descriptors: list[contract.Descriptor], request: FetchGroup
     ) -> m.Fetched:
         keys = [member.keys for member in request.members]
         parents = [member.parent for member in request.members]

@@ -17,7 +17,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from nexuskv.protocol.messages import MAX_KEYS, U32, U63, BlockName, Key, Keys, Measure, Measured, Message
+from nexuskv.protocol.fetches import BlockName
+from nexuskv.protocol.messages import MAX_KEYS, U32, U63, Key, Keys, Measure, Measured, Message
 from nexuskv_transport.base import Region
 
 PROTOCOL_VERSION = 1

@@ -18,6 +18,7 @@ from nexuskv.contract.blocks import Blocks, blocks_of, cut
 from nexuskv.contract.tenants import TENANT_URI
 from nexuskv.errors import BadRequest, NotPermitted
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import BlockName
 from nexuskv_daemon.core import peering
 from nexuskv_daemon.core.slots import segment_of
 from nexuskv_daemon.peers import messages as p
@@ -121,7 +122,7 @@ class Guest:
         return p.PinnedBlocks(request.id, found)
 
     async def _blocks(
-        self, blocks: Blocks, layer: int, wanted: list[m.BlockName], handles: Mapping[bytes, int]
+        self, blocks: Blocks, layer: int, wanted: list[BlockName], handles: Mapping[bytes, int]
     ) -> list[p.RemoteBlock]:
         """Where blocks stand, up to the first that is not there. Raises KeyError where memory is not mapped."""
         mappings, page_bytes = self._serving.mappings, blocks.parent.page_bytes
