@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from time import perf_counter
 from typing import Literal, NamedTuple
 
@@ -24,7 +25,7 @@ from nexuskv.client.lineage import BranchInfo, Origin, listed
 from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.shared import SharedWay
-from nexuskv.contract.blocks import blocks_of, check_layer
+from nexuskv.contract.blocks import Blocks, blocks_of
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, calibration
 from nexuskv.native import Moved
@@ -134,7 +135,9 @@ class Cache:
         fetch: bool = False,
         within: float | None = None,
     ) -> BlockHit:
-        """Just these blocks of sparse pages: `wanted` has their numbers, as in `Hit.blocks`, by the key of their page.
+        """Just these blocks of sparse pages: `wanted` has their numbers by the key of their page.
+
+        Numbers are the selector's, as in `Hit.blocks`; where pages have none (NSA), places in the page.
 
         A page that is here is read in place. Of others, blocks that were pulled before are; with `fetch`, what is still
         absent is pulled from another host: those blocks, and no byte of others. They stay here like any page. The
@@ -142,17 +145,26 @@ class Cache:
         be closed: use it in a `with`. Raises BadRequest for what are no blocks, PinsFull, Disconnected.
         """
         check_keys(tuple(wanted))
-        geometry = blocks_of(self.descriptor)
-        number = check_layer(self.descriptor, layer)
+        search = Search(self._blocks, layer, self, lambda: self._lone)
 
         def pull(names: list[BlockName]) -> Fetched:
-            plan = fetching.BlockPlan(self.descriptor, number, names)
-            return fetching.fetch(self._keeper, plan, within)
+            self._keeper.use(
+                lambda session: session.arena(self.descriptor)
+            )  # a restarted daemon learns of it
+            return fetching.fetch(
+                self._keeper, fetching.BlockPlan(self.descriptor, layer or 0, names), within
+            )
 
-        def lone() -> Cache:
-            return Cache(self._keeper, geometry.descriptor, self.model, "")
+        return search.find(wanted, pull if fetch else None)
 
-        return Search(geometry, layer, self, lone).find(wanted, pull if fetch else None)
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return blocks_of(self.descriptor)
+
+    @cached_property
+    def _lone(self) -> Cache:
+        """Where blocks that were pulled are pages of their own."""
+        return Cache(self._keeper, self._blocks.descriptor, self.model, "")
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)

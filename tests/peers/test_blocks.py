@@ -1,5 +1,6 @@
 """Blocks of sparse pages are pulled on demand: those that the selector named, and no byte of the others."""
 
+import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
@@ -106,6 +107,19 @@ def test_what_was_pulled_stays_like_any_page() -> None:
             assert "fetch=True" in found.reason
 
 
+def test_a_killed_daemon_leaves_the_blocks_to_the_next_one() -> None:
+    with pair() as (first, second), first.client() as there, second.client() as here:
+        theirs, ours = there.open(DSA, model=MODEL), here.open(DSA, model=MODEL)
+        keys = store(theirs)
+        with ours.blocks({keys[1]: [104, 107]}, layer=0, fetch=True) as found:
+            expected = [each.tobytes() for each in found]
+        first.daemon.stop()
+        second.daemon.stop(signal.SIGKILL)
+        second.daemon.restart()
+        with ours.blocks({keys[1]: [104, 107]}, layer=0) as found:
+            assert [each.tobytes() for each in found] == expected
+
+
 def test_pages_that_are_here_are_read_in_place() -> None:
     with pair() as (first, second), first.client() as there, second.client() as here:
         theirs, ours = there.open(DSA, model=MODEL), here.open(DSA, model=MODEL)
@@ -177,6 +191,8 @@ def test_what_are_no_blocks() -> None:
             plain.blocks({bytes(32): [0]})
         with pytest.raises(nexuskv.BadRequest, match="layer"):
             sparse.blocks({bytes(32): [0]})
+        with pytest.raises(nexuskv.BadRequest, match="64 bits"):
+            sparse.blocks({bytes(32): [1 << 63]}, layer=0)
         with pytest.raises(nexuskv.BadRequest, match="32"):
             sparse.blocks({b"short": [0]}, layer=0)
         with sparse.blocks({bytes(32): [0]}, layer=0, fetch=True) as found:
