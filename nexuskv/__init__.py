@@ -6,6 +6,7 @@ and `tot` describe what a page holds.
 
 from nexuskv.client import (
     Append,
+    BlockHit,
     Branch,
     BranchInfo,
     Cache,
@@ -70,6 +71,7 @@ __all__ = [
     "Append",
     "ArenaFull",
     "BadRequest",
+    "BlockHit",
     "Branch",
     "BranchInfo",
     "BranchMoved",

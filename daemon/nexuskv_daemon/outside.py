@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from nexuskv.errors import BadRequest
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.hosts import Fetch, Fetched, GetPeers, Peers, Push
 from nexuskv.protocol.messages import Message, Refused
 from nexuskv.protocol.offers import GetOffers, Offers
@@ -48,10 +49,10 @@ class Alone:
 LONELY = "this daemon has no peers: start nexuskvd with --peer or --directory"
 
 
-def answer(request: Fetch | Push | GetPeers | GetOffers, why: str) -> Message:
+def answer(request: Fetch | FetchBlocks | FetchGroup | GetOffers | Push | GetPeers, why: str) -> Message:
     """The reply when no other host can be asked."""
     match request:
-        case Fetch():
+        case Fetch() | FetchBlocks() | FetchGroup():
             return Fetched(request.id, 0, 0, "", why)
         case Push():
             return Refused(request.id, BadRequest.code, why)

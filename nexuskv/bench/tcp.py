@@ -1,11 +1,12 @@
 """The suite `tcp`: pages pulled from another process over TCP, on this host.
 
-Owns what is promised: names, bounds, and what each figure means. How each is measured is in `pulls`.
+Owns what is promised: names, bounds, and what each figure means. How each is measured is in `pulls` and `under_pull`.
 
 Judged is the placement on two CPUs, as two hosts have them. On one CPU all time goes into copies, and iperf3 copies one
 megabyte again and again, which stays in the cache, where pages come out of one arena and go into another.
 """
 
+from nexuskv.bench import under_pull
 from nexuskv.bench.figures import Definition, Readings
 from nexuskv.bench.measure import Placement
 from nexuskv.bench.suite import Effort, Suite, Tell
@@ -46,14 +47,23 @@ DEFINITIONS = (
         "the same, against a ping-pong in which 64 KiB come back, received in one call",
         judged=TWO_HOSTS,
     ),
+    Definition(
+        "local_under_pull",
+        "us",
+        "<=",
+        2,
+        "match one page and let it go while a pull from another daemon runs; 99th percentile, against that without",
+    ),
+    Definition("local_under_pull_p999", "us", "<=", None, "the same, one hit in a thousand"),
 )
 
 
 def measure(effort: Effort, readings: Readings, tell: Tell) -> None:
-    """Measures all of it against one serving process."""
+    """Measures transports against one serving process, and hits beside two daemons."""
     from nexuskv.bench import pulls  # noqa: PLC0415  # nothing else of nexuskv needs a transport
 
     pulls.measure(effort, readings, tell)
+    under_pull.measure(effort, readings, tell)
 
 
 SUITE = Suite("tcp", "pages pulled from another process over TCP on loopback", DEFINITIONS, measure)

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-TENANT_URI = "nexuskv:tenant/"
-"""As the transport reads it."""
+from nexuskv.contract.tenants import TENANT_URI
 
 
 class Validity(NamedTuple):

@@ -1,6 +1,7 @@
 """What an engine process uses: a client, caches and groups, hits, reservations and branches."""
 
 from nexuskv.client.append import Append
+from nexuskv.client.block_hit import BlockHit
 from nexuskv.client.branch import Branch, drop_all
 from nexuskv.client.cache import Cache, PageStatus
 from nexuskv.client.client import Client, connect
@@ -14,6 +15,7 @@ from nexuskv.client.reservation import Reservation, ReservedPage, WritablePage
 
 __all__ = [
     "Append",
+    "BlockHit",
     "Branch",
     "BranchInfo",
     "Cache",

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nexuskv.contract import Descriptor, Role
-from nexuskv.contract.tensors import LAYERS
+from nexuskv.contract import Descriptor
+from nexuskv.contract.blocks import block_tensors, check_layer
 from nexuskv.errors import BadRequest
 from nexuskv.ipc.mapping import Array
 
@@ -40,10 +40,17 @@ def select(
     Raises BadRequest for a number that no page has.
     """
     name, _ = _tensors(descriptor)
+    found = places(descriptor, pages, wanted, layer)
+    return [_layer(descriptor, pages[page][name], layer)[place] for page, place in found]
+
+
+def places(
+    descriptor: Descriptor, pages: Sequence[SparsePage], wanted: Numbers, layer: int | None
+) -> list[tuple[int, int]]:
+    """Of each wanted number the page that has it, and where it stands there. Raises BadRequest."""
     there = numbers(descriptor, pages, layer)
-    each = _top_k(descriptor)
-    places = _places(there, np.asarray(wanted, np.int64).reshape(-1))
-    return [_layer(descriptor, pages[place // each][name], layer)[place % each] for place in places]
+    found = _places(there, np.asarray(wanted, np.int64).reshape(-1))
+    return [divmod(place, _top_k(descriptor)) for place in found]
 
 
 def numbers(descriptor: Descriptor, pages: Sequence[SparsePage], layer: int | None) -> npt.NDArray[np.int64]:
@@ -51,7 +58,7 @@ def numbers(descriptor: Descriptor, pages: Sequence[SparsePage], layer: int | No
     _, selector = _tensors(descriptor)
     each = _top_k(descriptor)
     if selector is None:
-        _check_layer(descriptor, layer)
+        check_layer(descriptor, layer)
         found: list[Array] = [np.arange(each) + page.position * each for page in pages]
     else:
         found = [_layer(descriptor, page[selector], layer) for page in pages]
@@ -74,13 +81,8 @@ def _places(there: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> list
 
 def _tensors(descriptor: Descriptor) -> tuple[str, str | None]:
     """Names of the tensor of blocks and of that of their numbers."""
-    names = {spec.role: spec.name for spec in descriptor.tensor_specs}
-    data, index = descriptor.block_roles or (Role.SPARSE_BLOCK, None)
-    if data not in names:
-        raise BadRequest(
-            f"pages of {descriptor.descriptor_id} have no blocks to choose from: read their tensors by name"
-        )
-    return names[data], None if index is None else names[index]
+    data, index = block_tensors(descriptor)
+    return data.name, None if index is None else index.name
 
 
 def _top_k(descriptor: Descriptor) -> int:
@@ -88,16 +90,6 @@ def _top_k(descriptor: Descriptor) -> int:
 
 
 def _layer(descriptor: Descriptor, tensor: Array, layer: int | None) -> Array:
-    _check_layer(descriptor, layer)
+    check_layer(descriptor, layer)
     chosen: Array = tensor if layer is None else tensor[layer]
     return chosen
-
-
-def _check_layer(descriptor: Descriptor, layer: int | None) -> None:
-    layers = descriptor.dims.get(LAYERS)
-    if layers is None and layer is not None:
-        raise BadRequest("these pages are of one layer: leave `layer` out")
-    if layers is not None and (layer is None or not 0 <= layer < layers):
-        raise BadRequest(
-            f"layer is {layer}: blocks are chosen layer by layer, name one from 0 to {layers - 1}"
-        )

@@ -7,13 +7,16 @@ that it was made in.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from time import perf_counter
 from typing import Literal, NamedTuple
 
 from nexuskv import contract
 from nexuskv.client import fetching
 from nexuskv.client.asked import find
+from nexuskv.client.block_hit import BlockHit, Search
+from nexuskv.client.blocks import Numbers
 from nexuskv.client.branch import Branch, attach_branch, open_branch
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys
@@ -23,12 +26,14 @@ from nexuskv.client.reservation import Reservation
 from nexuskv.client.session import Session
 from nexuskv.client.ways import Way, search, search_again, way_to
 from nexuskv.contract import permissions
+from nexuskv.contract.blocks import Blocks, blocks_of
 from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.gain import PINNED_MEMORY, Explanation, Gain, MeasuredPath, Offer, calibration
 from nexuskv.native import Moved
 from nexuskv.pinned import Pinned, pin
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.cost import ComputeCost
+from nexuskv.protocol.fetches import BlockName
 
 
 class PageStatus(NamedTuple):
@@ -136,6 +141,43 @@ class Cache:
         Raises Closed, Disconnected, FlagMissing.
         """
         fetching.prefetch(self._keeper, self._plan(keys))
+
+    def blocks(
+        self,
+        wanted: Mapping[bytes, Numbers],
+        *,
+        layer: int | None = None,
+        fetch: bool = False,
+        within: float | None = None,
+    ) -> BlockHit:
+        """Just these blocks of sparse pages: `wanted` has their numbers by the key of their page.
+
+        Numbers are the selector's, as in `Hit.blocks`; where pages have none (NSA), places in the page.
+
+        A page that is here is read in place. Of others, blocks that were pulled before are; with `fetch`, what is still
+        absent is pulled from another host: those blocks, and no byte of others. They stay here like any page. The
+        pages are in the order of their chain. Less than all is a miss: the result is empty then, and says why. It must
+        be closed: use it in a `with`. Raises BadRequest for what are no blocks, PinsFull, Disconnected.
+        """
+        check_keys(tuple(wanted))
+        search = Search(self._blocks, layer, self, lambda: self._lone)
+
+        def pull(names: list[BlockName]) -> Fetched:
+            self._register()
+            return fetching.fetch(
+                self._keeper, fetching.BlockPlan(self.descriptor, layer or 0, names), within
+            )
+
+        return search.find(wanted, pull if fetch else None)
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return blocks_of(self.descriptor)
+
+    @cached_property
+    def _lone(self) -> Cache:
+        """Where blocks that were pulled are pages of their own."""
+        return Cache(self._keeper, self._blocks.descriptor, self.model, "")
 
     def _match_fetching(self, keys: Keys, within: float | None) -> Hit:
         hit = self.match(keys)

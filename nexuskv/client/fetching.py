@@ -7,7 +7,7 @@ held: what came is found by the next match.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from nexuskv.gain import MeasuredPath, Offer
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.cost import ComputeCost
+from nexuskv.protocol.fetches import BlockName, FetchBlocks, FetchGroup, MemberKeys
 from nexuskv.protocol.offers import ROUND_TRIPS, GetOffers, Offers, PeerOffer
 
 R = TypeVar("R", bound=m.Message)
@@ -63,6 +64,42 @@ class Plan(NamedTuple):
             yield h.Fetch(0, self.descriptor.digest, chunk, _milliseconds(until), parent, at, self.cost)
 
 
+class BlockPlan(NamedTuple):
+    """Blocks of one layer of pages."""
+
+    descriptor: Descriptor
+    layer: int
+    wanted: Sequence[BlockName]
+
+    def requests(self, until: float) -> Iterator[FetchBlocks]:
+        """One request for every MAX_KEYS blocks."""
+        for at in range(0, len(self.wanted), m.MAX_KEYS):
+            some = list(self.wanted[at : at + m.MAX_KEYS])
+            yield FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
+
+
+class GroupPlan(NamedTuple):
+    """Boundaries of a group from the start of a sequence; `pages` of each member lie between two."""
+
+    descriptors: Sequence[Descriptor]
+    keys: Sequence[Keys]
+    pages: Sequence[int]
+    boundaries: int
+
+    def requests(self, until: float) -> Iterator[FetchGroup]:
+        """As many boundaries a request as a message takes: of each request, the last one that a peer has comes."""
+        step = m.MAX_KEYS // sum(self.pages)
+        for first in range(0, self.boundaries, step):
+            stop = min(first + step, self.boundaries)
+            members = [
+                MemberKeys(
+                    each.digest, list(keys[first * n : stop * n]), keys[first * n - 1] if first else b""
+                )
+                for each, keys, n in zip(self.descriptors, self.keys, self.pages, strict=True)
+            ]
+            yield FetchGroup(0, stop - first, members, _milliseconds(until))
+
+
 def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], bytes]]:
     """Place, keys and the key before, of what fits a message."""
     first = 0 if chained else max(0, len(keys) - m.MAX_KEYS)
@@ -74,16 +111,19 @@ def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
 
-def _ask(request: h.Fetch | h.Push | GetOffers, expected: type[R], session: Session) -> R:
+Asked = h.Fetch | FetchBlocks | FetchGroup | GetOffers | h.Push
+
+
+def _ask(request: Asked, expected: type[R], session: Session) -> R:
     return session.call(msgspec.structs.replace(request, id=session.number()), expected)
 
 
-def _aside(keeper: SessionKeeper, request: h.Fetch | h.Push | GetOffers, expected: type[R]) -> R:
+def _aside(keeper: SessionKeeper, request: Asked, expected: type[R]) -> R:
     seconds = request.milliseconds / 1000 + GRACE_SECONDS
     return keeper.aside(partial(_ask, request, expected), seconds)
 
 
-def fetch(keeper: SessionKeeper, plan: Plan, within: float | None) -> Fetched:
+def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan | GroupPlan, within: float | None) -> Fetched:
     """Waits for what comes; other hosts' faults and a daemon that is gone are a reason, not an error. Raises Closed."""
     until = time.monotonic() + (FETCH_SECONDS if within is None else within)
     total = Fetched(0, 0, "", "")
@@ -99,7 +139,7 @@ def fetch(keeper: SessionKeeper, plan: Plan, within: float | None) -> Fetched:
     return total
 
 
-def prefetch(keeper: SessionKeeper, plan: Plan) -> None:
+def prefetch(keeper: SessionKeeper, plan: Plan | GroupPlan) -> None:
     """Asks and does not wait. Raises Closed, Disconnected."""
     until = time.monotonic() + PREFETCH_SECONDS
 

@@ -6,12 +6,15 @@ Owns the members' caches and where boundaries lie. Which pages a boundary needs 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from operator import floordiv
 
 from nexuskv import contract
+from nexuskv.client import fetching
 from nexuskv.client.asked import AskedWay
 from nexuskv.client.cache import Cache, PageStatus, no_key
+from nexuskv.client.fetching import Fetched
 from nexuskv.client.group_match import AskedGroupWay, GroupHit, GroupKeys, SharedGroupWay
 from nexuskv.client.group_reservation import GroupReservation
 from nexuskv.client.keeper import SessionKeeper
@@ -20,7 +23,7 @@ from nexuskv.client.shared import SharedWay
 from nexuskv.client.ways import search, way_to
 from nexuskv.contract import permissions
 from nexuskv.contract.groups import boundary_tokens, members
-from nexuskv.errors import BadRequest
+from nexuskv.errors import BadRequest, DeadlineExceeded, Disconnected
 from nexuskv.protocol import messages as m
 
 
@@ -50,13 +53,16 @@ class Group:
         boundaries = self._boundaries(found)
         return [own[: boundaries * each.pages] for own, each in zip(found, self._members, strict=True)]
 
-    def match(self, keys: GroupKeys) -> GroupHit:
+    def match(self, keys: GroupKeys, *, fetch: bool = False, within: float | None = None) -> GroupHit:
         """Pins the longest boundary at which every member satisfies its reuse rule; may be empty.
 
         Takes no message and no system call, once the segments are mapped, and works while the daemon is stopped or
-        dead: what is not mapped is a miss then. The hit must be closed: use it in a `with`. Raises PinsFull, and
-        Disconnected where the client shares no index, or lost it to a daemon that started afresh and is gone too.
+        dead: what is not mapped is a miss then. With `fetch`, the largest boundary that another host has is pulled
+        first, as by `fetch`. The hit must be closed: use it in a `with`. Raises PinsFull, and Disconnected where the
+        client shares no index, or lost it to a daemon that started afresh and is gone too.
         """
+        if fetch:
+            return self._match_fetching(keys, within)
         limit = self._boundaries(keys)
         way = self._way
         if not way.session.alive:
@@ -66,6 +72,35 @@ class Group:
         except ValueError as error:
             raise no_key(error) from error
         return GroupHit(found[0], found[0] * self.tokens, found[1])
+
+    def fetch(self, keys: GroupKeys, *, within: float | None = None) -> Fetched:
+        """Pulls what the largest boundary that another host has needs; waits `within` seconds at most (5).
+
+        It is committed as a whole: a boundary of which a page does not come, or is not right, is not there. Otherwise
+        as `Cache.fetch`. Raises Closed, Disconnected.
+        """
+        return fetching.fetch(self._keeper, self._plan(keys), within)
+
+    def prefetch(self, keys: GroupKeys) -> None:
+        """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
+        fetching.prefetch(self._keeper, self._plan(keys))
+
+    def _plan(self, keys: GroupKeys) -> fetching.GroupPlan:
+        descriptors = [cache.descriptor for cache in self.caches]
+        boundaries = self._boundaries(keys)
+        self._keeper.use(
+            lambda session: [session.arena(each) for each in descriptors]
+        )  # after a restart, anew
+        return fetching.GroupPlan(descriptors, keys, self._pages, boundaries)
+
+    def _match_fetching(self, keys: GroupKeys, within: float | None) -> GroupHit:
+        hit = self.match(keys)
+        if hit.boundary == self._boundaries(keys):
+            return hit
+        with hit:  # pinned meanwhile, so that what comes does not push out what it hangs from
+            with contextlib.suppress(Disconnected, DeadlineExceeded):
+                self.fetch(keys, within=within)
+            return self.match(keys)
 
     def lookup(self, keys: GroupKeys) -> int:
         """The boundary that `match` would find now, counted from the start. Pins and refreshes nothing."""

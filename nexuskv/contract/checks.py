@@ -75,6 +75,8 @@ def _check_roles(descriptor: "Descriptor") -> None:
     roles = Counter(spec.role for spec in descriptor.tensor_specs)
     there = frozenset(roles) & descriptor.axes.keys()
     forms = descriptor.forms or (frozenset(descriptor.axes),)
+    if descriptor.block_roles and descriptor.dims.get("top_k") == 1 and LAYERS not in descriptor.dims:
+        forms += (frozenset({descriptor.block_roles[0]}),)  # a block that was cut out of a page
     # Of several forms, the one that is nearest tells best what is missing or too much.
     form = min(forms, key=lambda each: len(each ^ there))
     for role in descriptor.axes:

@@ -90,7 +90,14 @@ class Descriptor(
     @property
     def chained(self) -> bool:
         """Whether a page is of use only below the one before it: what is resident is closed under "prefix of"."""
-        return isinstance(self.reuse, AllPages) and not self.content_keyed
+        return isinstance(self.reuse, AllPages) and not self.content_keyed and not self.lone_block
+
+    @property
+    def lone_block(self) -> bool:
+        """Whether a page is one block that was cut out of another (`contract/blocks.py`): it stands for itself."""
+        if self.block_roles is None:
+            return False
+        return {spec.role for spec in self.tensor_specs} - {Role.SCALE} == {self.block_roles[0]}
 
     @property
     def sizes(self) -> dict[str, int]:

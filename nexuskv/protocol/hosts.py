@@ -45,7 +45,10 @@ class GetPeers(Message, frozen=True, tag="peers"):
 
 
 class Fetched(Message, frozen=True, tag="fetched"):
-    """Answers `Fetch`: pages and bytes pulled, from which peer, and why not more (empty when nothing is absent now)."""
+    """Answers `Fetch`, `FetchBlocks` and `FetchGroup`: pages and bytes pulled, from which peer, and why not more.
+
+    The reason is empty when nothing is absent now.
+    """
 
     pages: int
     bytes: int

@@ -4,6 +4,7 @@ Owns the three unions, from which the codec is made. A message itself stands in 
 """
 
 from nexuskv.protocol import branches as b
+from nexuskv.protocol import fetches as f
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 from nexuskv.protocol import offers as o
@@ -26,6 +27,8 @@ Request = (
     | m.Evict
     | m.Drain
     | h.Fetch
+    | f.FetchBlocks
+    | f.FetchGroup
     | h.Push
     | h.GetPeers
     | o.GetOffers

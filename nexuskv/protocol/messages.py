@@ -221,8 +221,8 @@ class Found(Message, frozen=True, tag="found"):
 class Measured(Message, frozen=True, tag="measured"):
     """Answers `Measure`: `keys[start:stop]` make the boundary, which lies at `stop`."""
 
-    start: int
-    stop: int
+    start: U32
+    stop: U32
 
 
 class Pinned(Message, frozen=True, tag="pinned"):

@@ -8,14 +8,14 @@ import pytest
 
 import nexuskv
 from nexuskv import contract
+from nexuskv.protocol import messages as m
 from nexuskv.protocol.hosts import PeerStats
 from nexuskv_daemon.peers import messages as p
 from tests.support import impostor, pages
-from tests.support.hosts import TENANT, Host, peer, running
+from tests.support.hosts import MODEL, TENANT, Host, peer, running
 from tests.support.impostor import Answer, Impostor
 from tests.support.waiting import until
 
-MODEL = "model@1"
 DESCRIPTOR = pages.small(kib=16)
 CHAIN = 4
 
@@ -140,15 +140,15 @@ def _no_descriptor(me: Impostor, request: p.Open) -> list[p.AnyMessage]:
     return [p.Opened(request.id, 3, b"\x80")]
 
 
-def _boundary_beyond(me: Impostor, request: p.Measure) -> list[p.AnyMessage]:
-    return [p.Measured(request.id, 0, 4_000_000)]
+def _boundary_beyond(me: Impostor, request: m.Measure) -> list[p.AnyMessage]:
+    return [m.Measured(request.id, 0, 4_000_000)]
 
 
-def _other_reply(me: Impostor, request: p.Measure) -> list[p.AnyMessage]:
+def _other_reply(me: Impostor, request: m.Measure) -> list[p.AnyMessage]:
     return [p.Pong(request.id)]
 
 
-LIES: dict[str, tuple[type[p.Message], Answer, int]] = {
+LIES: dict[str, tuple[type[m.Message], Answer, int]] = {
     "wrong checksum": (p.Pin, _wrong_checksum, 0),
     "another page's bytes": (p.Pin, _second_page_wrong, 1),
     "a page outside its region": (p.Pin, _outside, 0),
@@ -159,9 +159,9 @@ LIES: dict[str, tuple[type[p.Message], Answer, int]] = {
     "fewer pages than it said": (p.Pin, _shorter, 1),
     "another descriptor": (p.Open, _another_digest, 0),
     "no descriptor": (p.Open, _no_descriptor, 0),
-    "a boundary beyond the keys": (p.Measure, _boundary_beyond, 0),
-    "a reply of another kind": (p.Measure, _other_reply, 0),
-    "an end in mid-question": (p.Measure, impostor.hang_up, 0),
+    "a boundary beyond the keys": (m.Measure, _boundary_beyond, 0),
+    "a reply of another kind": (m.Measure, _other_reply, 0),
+    "an end in mid-question": (m.Measure, impostor.hang_up, 0),
     "an end while it pins": (p.Pin, impostor.hang_up, 0),
 }
 
@@ -243,7 +243,7 @@ def test_a_guest_may_ask_for_nothing_that_it_did_not_open() -> None:
     with running(host := Host()), socket.create_connection(("127.0.0.1", host.port)) as sock:
         frames = p.Frames()
         sock.sendall(p.frame(p.Hello(0, p.PROTOCOL_VERSION, "guest", 5, "", [])))
-        sock.sendall(p.frame(p.Measure(1, 1, chain())) + p.frame(p.Open(2, "uid:987654", bytes(32))))
+        sock.sendall(p.frame(m.Measure(1, 1, chain())) + p.frame(p.Open(2, "uid:987654", bytes(32))))
         sock.sendall(p.frame(p.Release(3, 99)))
         replies: list[p.AnyMessage] = []
         while sum(isinstance(reply, p.Refused) for reply in replies) < 2:

@@ -12,9 +12,8 @@ from nexuskv.protocol.hosts import PeerStats
 from nexuskv.protocol.messages import MAX_KEYS
 from tests.end_to_end.test_cli import answer
 from tests.support import pages
-from tests.support.hosts import Host, pair, peer, running, wait_for
+from tests.support.hosts import MODEL, Host, pair, peer, running, wait_for
 
-MODEL = "model@1"
 DEAR, CHEAP = 1.0, 1e-15
 """Seconds a token."""
 

@@ -6,7 +6,7 @@ import pytest
 
 import nexuskv
 from tests.support import network, pages, redis_server
-from tests.support.hosts import Host, opened, peer, running, wait_for
+from tests.support.hosts import MODEL, Host, opened, peer, running, wait_for
 from tests.support.network import Network
 from tests.support.waiting import until
 
@@ -44,6 +44,27 @@ def test_three_hosts_share_what_each_computed(net: Network) -> None:
             for chain in chains:
                 assert opened(client).fetch(chain).reason == ""
                 assert pages.verified(opened(client), chain) == 6
+
+
+def test_the_wire_carries_the_selected_blocks_and_little_else(net: Network) -> None:
+    sparse = nexuskv.nsa(
+        "nsa", page_tokens=512, block_tokens=64, kv_heads=2, head_dim=256, dtype="float32", engine_family="VLLM"
+    )  # fmt: skip
+    block, page = 64 * 2 * 256 * 4, sparse.page_bytes
+    a, b = host(net, "a"), host(net, "b", peers="a")
+    with running(a, b), a.client() as one, b.client() as two:
+        wait_for(two, a)
+        theirs, ours = one.open(sparse, model=MODEL), two.open(sparse, model=MODEL)
+        keys = pages.keys(theirs, 8)
+        pages.put(theirs, keys)
+        before = net.received("b")
+        with ours.blocks({key: [3, 6] for key in keys}, fetch=True) as found:
+            assert len(found) == 16
+        came = net.received("b") - before
+        assert 16 * block <= came < 1.1 * 16 * block < 8 * page / 3
+        before = net.received("b")
+        assert ours.fetch(keys).pages == 8
+        assert net.received("b") - before >= 8 * page
 
 
 def test_a_partition_is_a_miss_in_time_and_heals(net: Network) -> None:

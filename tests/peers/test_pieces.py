@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.breaker import FAILURES, LONGEST_REST_SECONDS, REST_SECONDS, Breaker
 from nexuskv_daemon.peers.checksums import checksum
@@ -16,7 +17,7 @@ KEY = bytes(range(32))
 SAID: list[p.AnyMessage] = [
     p.Hello(0, p.PROTOCOL_VERSION, "here", 2**63 - 1, "tcp://h:1", ["tcp://h:2"]),
     p.Open(1, "uid:0", KEY),
-    p.Measure(2, 1, [KEY] * 50),
+    m.Measure(2, 1, [KEY] * 50),
     p.Pinned(3, 0, [p.RemotePage(1, 4096, b"\xff" * 8)]),
     p.Offer(4, "uid:0", b"x", [KEY], b"", 10),
     p.Refused(5, "code", "sentence"),
@@ -37,7 +38,7 @@ def test_frames_are_found_however_they_are_cut(cuts: list[int]) -> None:
 def test_whatever_comes_is_a_message_or_a_bad_peer(noise: bytes, at: int) -> None:
     with contextlib.suppress(p.BadPeer):
         found = p.Frames().feed(STREAM[:at] + noise + STREAM[at:])
-        assert all(isinstance(message, p.Message) for message in found)
+        assert all(isinstance(message, m.Message) for message in found)
 
 
 def test_a_frame_may_not_be_larger_than_agreed() -> None:

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from nexuskv import contract
 from nexuskv.contract import Descriptor
+from nexuskv.contract.blocks import blocks_of, cut
+from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.checksums import checksum
 from nexuskv_transport import open_transport
@@ -31,7 +33,7 @@ class Impostor:
         self,
         descriptor: Descriptor,
         keys: list[bytes],
-        answers: Mapping[type[p.Message], Answer] | None = None,
+        answers: Mapping[type[m.Message], Answer] | None = None,
         boot_epoch: int = 4711,
         port: int = 0,
     ) -> None:
@@ -128,8 +130,8 @@ def resident(me: Impostor, keys: list[bytes]) -> int:
     return next((at for at, key in enumerate(keys) if key not in me.keys), len(keys))
 
 
-def _measure(me: Impostor, request: p.Measure) -> list[p.AnyMessage]:
-    return [p.Measured(request.id, 0, resident(me, request.keys))]
+def _measure(me: Impostor, request: m.Measure) -> list[p.AnyMessage]:
+    return [m.Measured(request.id, 0, resident(me, request.keys))]
 
 
 def remote_pages(me: Impostor, keys: list[bytes]) -> list[p.RemotePage]:
@@ -146,6 +148,17 @@ def _pin(me: Impostor, request: p.Pin) -> list[p.AnyMessage]:
     return [p.Regions(0, "tcp", [me.region]), p.Pinned(request.id, 0, remote_pages(me, request.keys))]
 
 
+def pin_blocks(me: Impostor, request: p.PinBlocks) -> list[p.AnyMessage]:
+    """Where blocks stand that have no selector: each has its place for a number."""
+    blocks, told = blocks_of(me.descriptor), list[p.RemoteBlock]()
+    for block in request.wanted:
+        offset = me.keys.index(block.page) * me.descriptor.page_bytes
+        page = me.memory[offset : offset + me.descriptor.page_bytes]
+        found = checksum(cut(page, blocks.extents(request.layer, block.number)))
+        told.append(p.RemoteBlock(7, offset, block.number, found.to_bytes(8, "little")))
+    return [p.Regions(0, "tcp", [me.region]), p.PinnedBlocks(request.id, told)]
+
+
 def nothing(me: Impostor, message: p.AnyMessage) -> list[p.AnyMessage]:
     """Says nothing."""
     return []
@@ -159,8 +172,9 @@ def hang_up(me: Impostor, message: p.AnyMessage) -> list[bytes]:
 HONEST: Mapping[type[Any], Answer] = {
     p.Hello: _hello,
     p.Open: _open,
-    p.Measure: _measure,
+    m.Measure: _measure,
     p.Pin: _pin,
+    p.PinBlocks: pin_blocks,
     p.Release: nothing,
     p.Ping: lambda _, ping: [p.Pong(ping.id)],
     p.Pong: nothing,

@@ -5,6 +5,7 @@ Owns the namespaces and devices, all gone at the end; the machine's own network 
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import select
@@ -96,6 +97,15 @@ class Network:
     def heal(self, host: str) -> None:
         """It is joined again."""
         _ip("-n", self._hub, "link", "set", f"port-{host}", "master", "bridge")
+
+    def received(self, host: str) -> int:
+        """Bytes that came to a host so far, as its kernel counts them: headers and all."""
+        shown = subprocess.run(
+            ["ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "eth0"],
+            check=True,
+            capture_output=True,
+        )
+        return int(json.loads(shown.stdout)[0]["stats64"]["rx"]["bytes"])
 
     def remove(self) -> None:
         """Leaves nothing behind."""

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from nexuskv.contract.tenants import TENANT_URI
 from nexuskv.errors import StartupError
 from nexuskv_transport.base import Identity, Tls
-
-TENANT_URI = "nexuskv:tenant/"
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:

@@ -6,6 +6,7 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.hosts import Fetch, GetPeers, Push
 from nexuskv.protocol.messages import Message
 from nexuskv.protocol.offers import GetOffers
@@ -47,8 +48,8 @@ class Abroad(msgspec.Struct, gc=False):
 
     session: int
     tenant: str
-    arena: Arena | None
-    request: Fetch | Push | GetPeers | GetOffers
+    arenas: list[Arena]
+    request: Fetch | FetchBlocks | FetchGroup | GetOffers | Push | GetPeers
 
 
 Effect = Stop | Abroad | Send | Close | MakeSegment | DropSegment

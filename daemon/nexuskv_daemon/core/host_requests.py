@@ -6,9 +6,11 @@ the peer half asks is in `peering.py`.
 
 from typing import get_args
 
-from nexuskv.errors import UnknownDescriptor
+from nexuskv.contract.groups import members
+from nexuskv.errors import BadRequest, UnknownDescriptor
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.offers import GetOffers
 from nexuskv_daemon.core import peering
 from nexuskv_daemon.core.arena import Arena
@@ -17,28 +19,46 @@ from nexuskv_daemon.core.requests import Answer, Handler, Host
 from nexuskv_daemon.core.session import Session
 
 
-def _fetch(host: Host, session: Session, request: h.Fetch | GetOffers, now: float) -> Answer:
-    arena = host.store.arena_of(session.tenant, request.digest)
+def _fetch(host: Host, session: Session, request: h.Fetch | FetchBlocks | GetOffers, now: float) -> Answer:
+    return _abroad(session, [_opened(host, session, request.digest)], request)
+
+
+def _fetch_group(host: Host, session: Session, request: FetchGroup, now: float) -> Answer:
+    arenas = [_opened(host, session, member.digest) for member in request.members]
+    pages = [len(member.keys) // request.boundaries for member in request.members]
+    if sum(len(member.keys) for member in request.members) > m.MAX_KEYS:
+        raise BadRequest(f"more than {m.MAX_KEYS} keys in one message: fetch fewer boundaries at a time")
+    if pages != [each.pages for each in members([arena.descriptor for arena in arenas])] or any(
+        len(member.keys) % request.boundaries for member in request.members
+    ):
+        raise BadRequest("the keys of each member are those of all boundaries: use group.keys()")
+    return _abroad(session, arenas, request)
+
+
+def _opened(host: Host, session: Session, digest: bytes) -> Arena:
+    arena = host.store.arena_of(session.tenant, digest)
     if arena is None:
         raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
-    return _abroad(session, arena, request)
+    return arena
 
 
 def _push(host: Host, session: Session, request: h.Push, now: float) -> Answer:
     arena = host.store.home(session.tenant, request.keys[0]) if request.keys else None
     if arena is None:
         return Answer(h.Pushed(request.id, 0, "the first of these pages is not resident here"))
-    return _abroad(session, arena, request)
+    return _abroad(session, [arena], request)
 
 
 def _peers(host: Host, session: Session, request: h.GetPeers, now: float) -> Answer:
-    return _abroad(session, None, request)
+    return _abroad(session, [], request)
 
 
 def _abroad(
-    session: Session, arena: Arena | None, request: h.Fetch | h.Push | h.GetPeers | GetOffers
+    session: Session,
+    arenas: list[Arena],
+    request: h.Fetch | FetchBlocks | FetchGroup | GetOffers | h.Push | h.GetPeers,
 ) -> Answer:
-    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
+    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arenas, request))
 
 
 def _peer(host: Host, session: Session, request: peering.Asked, now: float) -> Answer:
@@ -48,6 +68,8 @@ def _peer(host: Host, session: Session, request: peering.Asked, now: float) -> A
 
 TABLE: dict[type[m.Message], Handler] = {
     h.Fetch: _fetch,
+    FetchBlocks: _fetch,
+    FetchGroup: _fetch_group,
     GetOffers: _fetch,
     h.Push: _push,
     h.GetPeers: _peers,

@@ -7,6 +7,8 @@ session.
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from nexuskv import contract
 from nexuskv.errors import BadRequest
 from nexuskv.protocol.messages import Message, Segment
@@ -99,7 +101,10 @@ def _serve(store: Store, session: Session, request: Serve) -> tuple[Served, list
     if held + len(request.keys) > MOST_PINNED:
         raise BadRequest(f"a peer holds {held} pages of a tenant already: release them as they are pulled")
     arena = session.arena(request.arena)
-    start, entries = store.pin(arena, request.keys, whole=request.whole)
+    keys = request.keys
+    if arena.partial:  # what is partly filled stays: only its branch knows how far, and it may grow
+        keys = list(takewhile(lambda key: key not in arena.partial, keys))
+    start, entries = store.pin(arena, keys, whole=request.whole)
     handles = [entry.handle for entry in entries]
     checksums = [entry.checksum for entry in entries]
     segments = session.introduce(handles, store.memory, writable=False)

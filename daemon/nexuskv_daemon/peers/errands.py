@@ -11,23 +11,28 @@ import logging
 import time
 
 from nexuskv import contract
+from nexuskv.contract.blocks import blocks_of
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 from nexuskv.protocol import offers as o
 from nexuskv.protocol.cost import ComputeCost
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.asking import Pages, SelectedBlocks
 from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.fetching import Fetcher, Wanted
 from nexuskv_daemon.peers.grounds import Grounds
+from nexuskv_daemon.peers.group_fetching import GroupFetcher, WantedGroup
+from nexuskv_daemon.peers.landing import Lander
 from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.peer import Peer
-from nexuskv_daemon.peers.seeking import Candidate, Question
+from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
@@ -47,13 +52,19 @@ class Errands:
         self._mappings = mappings
         self._grounds = grounds
         self._fetcher: Fetcher
+        self._groups: GroupFetcher
         self._neighbours: Neighbours
         self._running = 0
         self._directory: Directory | None = None
 
-    def employ(self, fetcher: Fetcher, neighbours: Neighbours, directory: Directory | None) -> None:
+    def employ(
+        self, seeker: Seeker, lander: Lander, neighbours: Neighbours, directory: Directory | None
+    ) -> None:
         """Those who do the work: they in turn were made with what offers go to."""
-        self._fetcher, self._neighbours, self._directory = fetcher, neighbours, directory
+        self._seeker = seeker
+        self._fetcher = Fetcher(seeker, lander)
+        self._groups = GroupFetcher(seeker, lander, self._fetcher, self._grounds)
+        self._neighbours, self._directory = neighbours, directory
 
     async def perform(self, effect: Abroad) -> None:
         """Does what a client asked for, and answers it whatever happens."""
@@ -87,26 +98,54 @@ class Errands:
             return h.Peers(
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )
-        assert effect.arena is not None
         if self._running > AT_ONCE:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
-        if isinstance(request, h.Push):
-            return await self._push(effect.tenant, effect.arena.descriptor, request)
-        if isinstance(request, o.GetOffers):
-            return await self._offers(effect.tenant, effect.arena.descriptor, request)
-        return await self._fetch(effect.tenant, effect.arena.descriptor, request)
+        descriptors = [arena.descriptor for arena in effect.arenas]
+        match request:
+            case h.Push():
+                return await self._push(effect.tenant, descriptors[0], request)
+            case FetchBlocks():
+                return await self._fetch_blocks(effect.tenant, descriptors[0], request)
+            case FetchGroup():
+                return await self._fetch_group(effect.tenant, descriptors, request)
+            case o.GetOffers():
+                return await self._offers(effect.tenant, descriptors[0], request)
+            case h.Fetch():
+                return await self._fetch(effect.tenant, descriptors[0], request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: h.Fetch) -> h.Fetched:
         if not request.keys:
             return h.Fetched(request.id, 0, 0, "", "")
         ground = await self._grounds.known(tenant, descriptor)
-        wanted = Wanted(ground, request.keys, request.parent, request.before, request.cost)
+        ask = Pages(descriptor)
+        wanted = Wanted(ground, ask, request.keys, request.parent, request.before, request.cost)
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
         return h.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _offers(self, tenant: str, descriptor: contract.Descriptor, request: o.GetOffers) -> o.Offers:
         question = Question(tenant, descriptor, request.keys, _until(request.milliseconds))
-        return o.Offers(request.id, [_offer(each) for each in await self._fetcher.seek(question)])
+        return o.Offers(request.id, [_offer(each) for each in await self._seeker.seek(question)])
+
+    async def _fetch_blocks(
+        self, tenant: str, descriptor: contract.Descriptor, request: FetchBlocks
+    ) -> h.Fetched:
+        if not request.wanted:
+            return h.Fetched(request.id, 0, 0, "", "")
+        blocks = blocks_of(descriptor)
+        ground = await self._grounds.registered(tenant, blocks.descriptor)
+        ask = SelectedBlocks(descriptor, blocks, blocks.layer(request.layer))
+        wanted = Wanted(ground, ask, ask.name(request.wanted), b"", 0, ComputeCost())
+        came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return h.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _fetch_group(
+        self, tenant: str, descriptors: list[contract.Descriptor], request: FetchGroup
+    ) -> h.Fetched:
+        keys = [member.keys for member in request.members]
+        parents = [member.parent for member in request.members]
+        wanted = WantedGroup(tenant, descriptors, keys, parents, request.boundaries)
+        came = await self._groups.fetch(wanted, _until(request.milliseconds))
+        return h.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _push(self, tenant: str, descriptor: contract.Descriptor, request: h.Push) -> h.Pushed:
         seconds = request.milliseconds / 1000
@@ -137,7 +176,7 @@ class Errands:
         try:
             descriptor = contract.decode(offer.descriptor)
             ground = await self._grounds.registered(offer.tenant, descriptor)
-            wanted = Wanted(ground, offer.keys, offer.parent, 0, ComputeCost())
+            wanted = Wanted(ground, Pages(descriptor), offer.keys, offer.parent, 0, ComputeCost())
             came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
             there = await ground.boundary(offer.keys)
         except (DescriptorError, NexusError) as error:

@@ -11,32 +11,40 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from nexuskv.errors import NexusError
 from nexuskv.protocol.cost import ComputeCost
-from nexuskv_daemon.peers import messages as p
+from nexuskv_daemon.peers.asking import Ask, Granted
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
 from nexuskv_daemon.peers.peer import FAIR_SECONDS, Peer, Unusable
-from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
+from nexuskv_daemon.peers.seeking import Candidate, Seeker
 
 BATCH_BYTES = 32 << 20
 BATCH_PAGES = 256
 """A batch is pinned there, pulled and committed while the next one is being pinned."""
 TRIES = 3
 """Peers that one fetch turns to, at most."""
+FEWER = {
+    False: "had fewer pages than it said",
+    True: "has the pages, but not all of these blocks: they must be computed",
+}
 LATE = "the deadline passed: what was under way is kept for the next time"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Pages of one chain: `parent` is the key before the first of `keys`, `before` the number of pages up to there.
+    """Pages of one chain, or blocks: `parent` is the key before the first of `keys`, `before` how many pages are.
+
+    `ask` is how peers are asked for them.
 
     `have` of `keys` make a boundary here already; where a page is of use only below the one before it, those are left
     out, and it is 0.
     """
 
     ground: Ground
+    ask: Ask
     keys: list[bytes]
     parent: bytes
     before: int
@@ -96,10 +104,6 @@ class Fetcher:
                 await asyncio.wait({before}, timeout=max(0.0, until - time.monotonic()))
             return await self._fetch(wanted, until, source)
 
-    async def seek(self, question: Question) -> list[Candidate]:
-        """Whom a fetch would ask, who has most first. Moves nothing."""
-        return await self._seeker.seek(question)
-
     @contextlib.contextmanager
     def _ending_at(self, wanted: Wanted) -> Iterator[asyncio.Future[None] | None]:
         """A long chain comes in several requests, all at once: each waits for the one that ends where it begins."""
@@ -134,8 +138,10 @@ class Fetcher:
 
     def _under_way(self, missing: Wanted) -> asyncio.Task[Outcome] | None:
         """Somebody else's pull of the first page that is missing here."""
-        key = missing.keys[0] if missing.ground.chained else missing.keys[-1]
-        return self._pulls.get((missing.ground.arena, key))
+        arena, keys = missing.ground.arena, missing.keys
+        if missing.ground.descriptor.lone_block:  # of which others may be pulling any
+            return next((pull for key in keys if (pull := self._pulls.get((arena, key)))), None)
+        return self._pulls.get((arena, keys[0] if missing.ground.chained else keys[-1]))
 
     def _begin(self, missing: Wanted, until: float, source: Peer | None) -> asyncio.Task[Outcome]:
         """Starts a pull, which goes on also when nobody waits for it any more."""
@@ -153,9 +159,10 @@ class Fetcher:
 
     async def _pull(self, missing: Wanted, until: float, source: Peer | None) -> Outcome:
         ground, total = missing.ground, Outcome()
-        question = Question(ground.session.tenant, ground.descriptor, missing.keys, until)
+        question = missing.ask.question(ground.session.tenant, missing.keys, until)
         found = await (self._seeker.ask([source], question) if source else self._seeker.seek(question))
-        better = [candidate for candidate in found if candidate.stop > missing.have]
+        reached = [missing.ask.reach(missing.keys, candidate) for candidate in found]
+        better = [candidate for candidate in reached if candidate.stop > missing.have]
         if not better:
             total.reason = "no peer that may be asked has more of these pages"
         for candidate in better[:TRIES]:
@@ -164,69 +171,59 @@ class Fetcher:
             if reason := _not_worth_it(missing, candidate):
                 total.reason = reason
                 continue
-            await self._from(candidate, missing, until, total)
+            with blaming(candidate, until, total):
+                await self._batches(candidate, missing, until, total)
             if not total.reason or time.monotonic() >= until:
                 break
         return total
 
-    async def _from(self, candidate: Candidate, missing: Wanted, until: float, total: Outcome) -> None:
-        """Pulls from one peer; what goes wrong counts against it, unless it is this host's own affair."""
-        started = time.monotonic()
-        try:
-            await self._batches(candidate, missing, until, total)
-        except Declined as error:
-            total.reason = str(error)
-        except TimeoutError:
-            total.reason = LATE
-            if until - started >= FAIR_SECONDS:
-                candidate.peer.failed(f"it did not pin pages within {until - started:.1f} s")
-        except NexusError as error:
-            total.reason = f"{candidate.peer.address}: {error}"
-            candidate.peer.failed(str(error))
-            if isinstance(error, Unusable):
-                candidate.connected.link.close(str(error))
-
     async def _batches(self, candidate: Candidate, missing: Wanted, until: float, total: Outcome) -> None:
         """Batch after batch, each being pinned while the one before it is pulled."""
         batches = _split(missing, total.reached, candidate.stop)
-        pins = [asyncio.create_task(_pin(candidate, batches[0].keys, until))]
+        pin = partial(missing.ask.pin, candidate)
+        pins = [asyncio.create_task(pin(batches[0].keys, until))]
         try:
             for nth, asked in enumerate(batches):
                 pinned = await pins[0]
-                pins += [
-                    asyncio.create_task(_pin(candidate, b.keys, until)) for b in batches[nth + 1 : nth + 2]
-                ]
-                batch = asked.pinned(pinned.start, pinned.pages)
+                pins += [asyncio.create_task(pin(b.keys, until)) for b in batches[nth + 1 : nth + 2]]
+                batch = asked.pinned(pinned.start, pinned.places)
                 landed = await self._lander.land(missing.ground, batch, candidate.connected, until)
                 _release(candidate, pins.pop(0).result())
-                _account(candidate, landed)
+                account(candidate, landed)
                 total.add(landed, candidate.peer.address)
                 if landed.reached < len(asked.keys):
-                    total.reason = total.reason or f"{candidate.peer.address} had fewer pages than it said"
+                    total.reason = (
+                        total.reason
+                        or f"{candidate.peer.address} {FEWER[missing.ground.descriptor.lone_block]}"
+                    )
                     return
         finally:
-            for pin in pins:
+            for each in pins:
                 with contextlib.suppress(NexusError, TimeoutError):
-                    _release(candidate, await pin)
+                    _release(candidate, await each)
 
 
-async def _pin(candidate: Candidate, keys: list[bytes], until: float) -> p.Pinned:
-    """Raises TimeoutError, LinkLost, PeerRefused, Unusable."""
-    link = candidate.connected.link
-    asked = p.Pin(link.id(), candidate.arena, keys)
+@contextlib.contextmanager
+def blaming(candidate: Candidate, until: float, total: Outcome) -> Iterator[None]:
+    """Takes note of what goes wrong with one peer; that counts against it, unless it is this host's own affair."""
+    started = time.monotonic()
     try:
-        async with asyncio.timeout(max(0.0, until - time.monotonic())):
-            pinned = await link.ask(asked, p.Pinned)
+        yield
+    except Declined as error:
+        total.reason = str(error)
     except TimeoutError:
-        link.tell(p.Release(0, asked.id))
-        raise
-    if pinned.start + len(pinned.pages) > len(keys):
-        raise Unusable("it pinned more pages than it was asked for")
-    return pinned
+        total.reason = LATE
+        if until - started >= FAIR_SECONDS:
+            candidate.peer.failed(f"it did not pin pages within {until - started:.1f} s")
+    except NexusError as error:
+        total.reason = f"{candidate.peer.address}: {error}"
+        candidate.peer.failed(str(error))
+        if isinstance(error, Unusable):
+            candidate.connected.link.close(str(error))
 
 
-def _release(candidate: Candidate, pinned: p.Pinned) -> None:
-    candidate.connected.link.tell(p.Release(0, pinned.id))
+def _release(candidate: Candidate, granted: Granted) -> None:
+    candidate.connected.link.tell(granted.release())
 
 
 def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
@@ -240,7 +237,7 @@ def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
     ]
 
 
-def _account(candidate: Candidate, landed: Landed) -> None:
+def account(candidate: Candidate, landed: Landed) -> None:
     """What a batch tells of its peer."""
     peer, now = candidate.peer, time.monotonic()
     peer.counters.pages_in += landed.pages

@@ -34,7 +34,9 @@ class Grounds:
         return ground
 
     async def registered(self, tenant: str, descriptor: Descriptor) -> Ground:
-        """The arena of a descriptor that a peer told of. Raises Declined."""
+        """The arena of a descriptor that perhaps no client registered. Raises Declined."""
+        if (known := self._grounds.get((tenant, descriptor.digest))) is not None:
+            return known
         session = self._session(tenant)
         await session.ask(m.Register(session.id(), contract.encode(descriptor)), m.Registered)
         return await self.known(tenant, descriptor)

@@ -1,4 +1,4 @@
-"""Pages of a peer into slots of this host: reserve, pull, check, commit.
+"""Pages of a peer, or parts of them, into slots of this host: reserve, pull, check, commit.
 
 Owns that order, and the rule that nothing is committed that is not byte for byte what the peer said it would be. A
 slot is given back only when its transport has let go of it. Knows nothing of who asked for the pages, or why from
@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nexuskv.contract import AllPages, Descriptor
+from nexuskv.contract.blocks import Extent
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import peering
-from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.checksums import Summer
 from nexuskv_daemon.peers.lanes import Piece
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
-from nexuskv_daemon.peers.peer import Connected, Unusable
+from nexuskv_daemon.peers.peer import Connected
 from nexuskv_transport.base import Outcome, Region
+
+BUSY = "somebody here is computing the next page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +46,33 @@ class Ground:
 
 
 class Batch(NamedTuple):
-    """Keys to pull together, and their pages once the peer has them pinned; `parent` is the key before them."""
+    """Keys to pull together, and where their pages lie once the peer has them pinned; `parent` is the key before."""
 
     keys: list[bytes]
-    pages: list[p.RemotePage]
+    places: list[Place]
     parent: bytes
 
-    def pinned(self, start: int, pages: list[p.RemotePage]) -> Batch:
+    def pinned(self, start: int, places: list[Place]) -> Batch:
         """What of it the peer pinned: pages from `start` on."""
-        return Batch(self.keys[start : start + len(pages)], pages, self.parent)
+        return Batch(self.keys[start : start + len(places)], places, self.parent)
 
 
 class Place(NamedTuple):
-    """Where a page of the peer lies, and its checksum."""
+    """Where a page of the peer lies, which of its bytes make up the page here, and the checksum of the latter."""
 
     region: Region
     offset: int
     checksum: int
+    extents: tuple[Extent, ...]
+
+    def pieces(self, slot: memoryview) -> list[Piece]:
+        """What to pull into a slot. Where the extents leave gaps, it gets zeros: they are summed too."""
+        if len(self.extents) > 1:
+            slot[:] = bytes(slot.nbytes)
+        return [
+            Piece(self.region, self.offset + offset, slot[into : into + nbytes])
+            for offset, into, nbytes in self.extents
+        ]
 
 
 class Filled(NamedTuple):
@@ -93,6 +105,15 @@ class Landed:
     reason: str
 
 
+class GroupBatch(NamedTuple):
+    """One member's own pages of a boundary: their keys, where they lie at the peer, and the key before them."""
+
+    ground: Ground
+    keys: list[bytes]
+    places: list[Place]
+    parent: bytes
+
+
 class Lander:
     """Lands batches. What it awaits ends by itself: transports by their deadline, the core as soon as it can."""
 
@@ -101,13 +122,12 @@ class Lander:
         self._summer = summer
 
     async def land(self, ground: Ground, batch: Batch, source: Connected, deadline: float) -> Landed:
-        """Pulls what is absent of a batch. Raises Declined when there is no room; Unusable when the peer lies."""
+        """Pulls what is absent of a batch. Raises Declined when there is no room."""
         session = ground.session
-        remote = _places(batch, source)  # judged before a slot is taken
         reserved = await session.ask(
             m.Reserve(session.id(), ground.arena, batch.keys, batch.parent), m.Reserved
         )
-        wanted = [remote[position] for position in reserved.positions]
+        wanted = [batch.places[position] for position in reserved.positions]
         committed = 0
         try:
             filled = await self._fill(ground, reserved.handles, wanted, source, deadline)
@@ -115,11 +135,39 @@ class Lander:
         finally:
             if committed < len(reserved.positions):
                 session.tell(m.Abort(0, reserved.reservation))
-        busy = "somebody here is computing the next page" if reserved.busy else ""
+        busy = BUSY if reserved.busy else ""
         return Landed(
             committed, committed * ground.descriptor.page_bytes, _reached(batch, reserved, committed),
             filled.bad, filled.seconds, filled.blame, filled.blame or filled.reason or busy,
         )  # fmt: skip
+
+    async def land_boundary(self, parts: Sequence[GroupBatch], source: Connected, deadline: float) -> Landed:
+        """Pulls what is absent of one boundary, and commits all of it or nothing. Raises Declined.
+
+        All grounds are of one session.
+        """
+        session = parts[0].ground.session
+        asked = [m.Part(part.ground.arena, part.keys, part.parent) for part in parts]
+        reserved = await session.ask(m.ReserveGroup(session.id(), 1, asked), m.ReservedGroup)
+        if not reserved.reservation:
+            return Landed(0, 0, 0, 0, 0.0, "", BUSY if reserved.busy else "")
+        committed = False
+        try:
+            filled = [
+                await self._fill(
+                    part.ground, handles, [part.places[at] for at in positions], source, deadline
+                )
+                for part, positions, handles in zip(parts, reserved.positions, reserved.handles, strict=True)
+            ]
+            committed = all(
+                len(each.right) == len(own) for each, own in zip(filled, reserved.handles, strict=True)
+            )
+            if committed:
+                _commit_boundary(parts, reserved, filled)
+        finally:
+            if not committed:
+                session.tell(m.Abort(0, reserved.reservation))
+        return _boundary_landed(parts, filled, committed=committed)
 
     async def _fill(
         self, ground: Ground, handles: list[int], remote: list[Place], source: Connected, deadline: float
@@ -130,10 +178,11 @@ class Lander:
             slots = [self._mappings.page(handle, ground.descriptor.page_bytes) for handle in handles]
         except KeyError:
             return Filled({}, 0, 0.0, reason="the slots cannot be mapped for peers just now")
-        pieces = [Piece(place.region, place.offset, slot) for place, slot in zip(remote, slots, strict=True)]
+        pieces = [place.pieces(slot) for place, slot in zip(remote, slots, strict=True)]
         started = time.monotonic()
-        outcomes = await source.lane.pull(pieces, deadline)
+        ends = iter(await source.lane.pull([piece for each in pieces for piece in each], deadline))
         seconds = time.monotonic() - started
+        outcomes = [_worst([next(ends) for _ in each]) for each in pieces]
         came = [place for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
         sums = await self._summer.sums([slots[place] for place in came])
         right = {
@@ -158,21 +207,36 @@ def _commit(ground: Ground, batch: Batch, reserved: m.Reserved, right: dict[int,
     return len(places)
 
 
+def _commit_boundary(
+    parts: Sequence[GroupBatch], reserved: m.ReservedGroup, filled: Sequence[Filled]
+) -> None:
+    session = parts[0].ground.session
+    for part, positions, each in zip(parts, reserved.positions, filled, strict=True):
+        keys = [part.keys[position] for position in positions]
+        session.tell(
+            peering.NoteChecksums(0, part.ground.arena, keys, [each.right[at] for at in range(len(keys))])
+        )
+    session.tell(m.Commit(0, reserved.reservation, [], rest=True))
+
+
+def _boundary_landed(parts: Sequence[GroupBatch], filled: Sequence[Filled], *, committed: bool) -> Landed:
+    pages = [len(each.right) * committed for each in filled]
+    nbytes = sum(count * part.ground.descriptor.page_bytes for count, part in zip(pages, parts, strict=True))
+    seconds = sum(each.seconds for each in filled)
+    blame = next((each.blame for each in filled if each.blame), "")
+    reason = blame or next((each.reason for each in filled if each.reason), "")
+    return Landed(sum(pages), nbytes, 0, sum(each.bad for each in filled), seconds, blame, reason)
+
+
 def _reached(batch: Batch, reserved: m.Reserved, committed: int) -> int:
     if committed < len(reserved.positions):
         return reserved.positions[committed]
     return len(batch.keys) - reserved.busy
 
 
-def _places(batch: Batch, source: Connected) -> list[Place]:
-    """Where each page lies. Raises Unusable for a region that the peer did not tell of."""
-    try:
-        return [
-            Place(source.regions[page.region], page.offset, int.from_bytes(page.checksum, "little"))
-            for page in batch.pages
-        ]
-    except KeyError as error:
-        raise Unusable(f"it pinned a page in region {error}, which it did not tell of") from None
+def _worst(outcomes: list[Outcome]) -> Outcome:
+    """A page has come when all of its pieces have."""
+    return next((outcome for outcome in outcomes if outcome is not Outcome.OK), Outcome.OK)
 
 
 def _blame(outcomes: Sequence[Outcome], bad: int, source: Connected, seconds: float) -> str:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from nexuskv.errors import BadRequest, NexusError
+from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 
 log = logging.getLogger(__name__)
-R = TypeVar("R", bound=p.Message)
+R = TypeVar("R", bound=m.Message)
 HELLO_SECONDS = 5.0
 PING_SECONDS = 2.0
 SILENT_SECONDS = 6.0

@@ -1,7 +1,7 @@
 """Every message between two daemons, as msgspec structs, and their frames.
 
-Owns the wire form; knows nothing of sockets. Both ends of a link ask and answer alike, once they have said hello. A
-frame:
+Owns the wire form; knows nothing of sockets. What clients ask a daemon in the same words is `nexuskv.protocol`'s. Both
+ends of a link ask and answer alike, once they have said hello. A frame:
 
     +-------------------+-------------------------------------------+
     | length, u32 (LE)  | msgpack array [tag, id, field, ...]       |    length: of what follows, MAX_FRAME at most
@@ -17,7 +17,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from nexuskv.protocol.messages import U32, U63, Key, Keys
+from nexuskv.protocol.fetches import BlockName
+from nexuskv.protocol.messages import MAX_KEYS, U32, U63, Key, Keys, Measure, Measured, Message
 from nexuskv_transport.base import Region
 
 PROTOCOL_VERSION = 1
@@ -26,12 +27,6 @@ HEADER_BYTES = 4
 Text = Annotated[str, Meta(max_length=300)]
 U64 = Annotated[bytes, Meta(min_length=8, max_length=8)]
 """Checksums use all 64 bits, more than msgspec bounds; little-endian."""
-
-
-class Message(msgspec.Struct, array_like=True, frozen=True):
-    """What every message begins with."""
-
-    id: U63
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -54,13 +49,6 @@ class Open(Message, frozen=True, tag="open"):
     digest: Key
 
 
-class Measure(Message, frozen=True, tag="measure"):
-    """Asks how far `keys` are resident. Pins nothing."""
-
-    arena: U32
-    keys: Keys
-
-
 class Pin(Message, frozen=True, tag="pin"):
     """Pins the longest restorable boundary of `keys`, until it is released or the link ends. `id` is its name."""
 
@@ -68,8 +56,16 @@ class Pin(Message, frozen=True, tag="pin"):
     keys: Keys
 
 
+class PinBlocks(Message, frozen=True, tag="pin_blocks"):
+    """Pins the pages that the named blocks are cut from, as `Pin` does; `layer` is 0 where pages have one only."""
+
+    arena: U32
+    layer: U32
+    wanted: Annotated[list[BlockName], Meta(max_length=MAX_KEYS)]
+
+
 class Release(Message, frozen=True, tag="release"):
-    """Ends what the `Pin` with this id pinned, or will have pinned: whoever gave up waiting can say so."""
+    """Ends what the pin with this id holds, or will hold: whoever gave up waiting can say so."""
 
     pin: U63
 
@@ -88,7 +84,7 @@ class Ping(Message, frozen=True, tag="ping"):
     """Asks for a sign of life."""
 
 
-Request = Open | Measure | Pin | Release | Offer | Ping
+Request = Open | Measure | Pin | PinBlocks | Release | Offer | Ping
 
 
 class Opened(Message, frozen=True, tag="opened"):
@@ -96,13 +92,6 @@ class Opened(Message, frozen=True, tag="opened"):
 
     arena: U32
     descriptor: Annotated[bytes, Meta(max_length=1 << 16)]
-
-
-class Measured(Message, frozen=True, tag="measured"):
-    """Answers `Measure`: `keys[start:stop]` make the boundary, which lies at `stop`."""
-
-    start: U32
-    stop: U32
 
 
 class RemotePage(msgspec.Struct, array_like=True, frozen=True):
@@ -117,11 +106,29 @@ class Pinned(Message, frozen=True, tag="pinned"):
     """Answers `Pin`: pages of `keys[start:]`."""
 
     start: U32
-    pages: Annotated[list[RemotePage], Meta(max_length=4096)]
+    pages: Annotated[list[RemotePage], Meta(max_length=MAX_KEYS)]
+
+
+class RemoteBlock(msgspec.Struct, array_like=True, frozen=True):
+    """Where the page of a block lies, at which place the block stands in it, and XXH3-64 of the block.
+
+    That is of the bytes that a page of this block alone has (`contract/blocks.py`).
+    """
+
+    region: U32
+    offset: U63
+    place: U32
+    checksum: U64
+
+
+class PinnedBlocks(Message, frozen=True, tag="pinned_blocks"):
+    """Answers `PinBlocks`: the blocks up to the first that is not there."""
+
+    blocks: Annotated[list[RemoteBlock], Meta(max_length=MAX_KEYS)]
 
 
 class Regions(Message, frozen=True, tag="regions"):
-    """Comes unasked, before the first `Pinned` with pages there: memory that the link may read over `scheme`."""
+    """Comes unasked, before the first pinned page there is told: memory that the link may read over `scheme`."""
 
     scheme: Text
     regions: Annotated[list[Region], Meta(max_length=4096)]
@@ -145,7 +152,7 @@ class Refused(Message, frozen=True, tag="refused"):
     message: Annotated[str, Meta(max_length=2000)]
 
 
-Reply = Opened | Measured | Pinned | Taken | Pong | Refused
+Reply = Opened | Measured | Pinned | PinnedBlocks | Taken | Pong | Refused
 AnyMessage = Hello | Request | Regions | Reply
 
 _encoder = msgspec.msgpack.Encoder()

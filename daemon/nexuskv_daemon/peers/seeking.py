@@ -14,7 +14,7 @@ from typing import Protocol
 
 from nexuskv.contract import AllPages, Descriptor, permissions
 from nexuskv.errors import NexusError
-from nexuskv_daemon.peers import messages as p
+from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.peer import FAIR_SECONDS, Connected, Peer
 
@@ -125,7 +125,7 @@ async def _measure(peer: Peer, way: Connected, question: Question, seconds: floa
             arena = await way.arena(question.tenant, question.descriptor)
             if not arena:
                 return None
-            found = await way.link.ask(p.Measure(way.link.id(), arena, keys), p.Measured)
+            found = await way.link.ask(m.Measure(way.link.id(), arena, keys), m.Measured)
     except TimeoutError:
         if seconds >= FAIR_SECONDS:
             peer.failed(f"no answer within {seconds:.1f} s")

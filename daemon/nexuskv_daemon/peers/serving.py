@@ -6,12 +6,19 @@ the link ends they end, and with them its pins. Knows nothing of how pages then 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from nexuskv import contract
+from nexuskv.contract import Descriptor
+from nexuskv.contract.blocks import Blocks, blocks_of, cut
+from nexuskv.contract.tenants import TENANT_URI
 from nexuskv.errors import BadRequest, NotPermitted
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import BlockName
 from nexuskv_daemon.core import peering
 from nexuskv_daemon.core.slots import segment_of
 from nexuskv_daemon.peers import messages as p
@@ -40,7 +47,7 @@ class Serving:
 @dataclass(frozen=True, slots=True)
 class _Opened:
     session: LocalSession
-    page_bytes: int
+    descriptor: Descriptor
 
 
 class Guest:
@@ -61,10 +68,12 @@ class Guest:
         match request:
             case p.Open():
                 return await self._open(request)
-            case p.Measure():
+            case m.Measure():
                 return await self._measure(request)
             case p.Pin():
                 return await self._pin(request)
+            case p.PinBlocks():
+                return await self._pin_blocks(request)
             case p.Release():
                 self._release(request.pin)
             case p.Offer():
@@ -86,34 +95,72 @@ class Guest:
         session = self._session(request.tenant)
         found = await session.ask(peering.Resolve(session.id(), request.digest), peering.Resolved)
         if found.arena:
-            page_bytes = contract.decode(found.descriptor).page_bytes
-            self._opened[found.arena] = _Opened(session, page_bytes)
+            self._opened[found.arena] = _Opened(session, contract.decode(found.descriptor))
         return p.Opened(request.id, found.arena, found.descriptor)
 
-    async def _measure(self, request: p.Measure) -> p.Measured:
+    async def _measure(self, request: m.Measure) -> m.Measured:
         session = self._at(request.arena).session
         found = await session.ask(m.Measure(session.id(), request.arena, request.keys), m.Measured)
-        return p.Measured(request.id, found.start, found.stop)
+        return msgspec.structs.replace(found, id=request.id)
 
     async def _pin(self, request: p.Pin) -> p.Pinned:
         arena = self._at(request.arena)
-        session = arena.session
+        async with self._held(request, request.keys) as served:
+            checksums = await self._summed(request, arena, served)
+            pages = self._pages(served.handles, checksums)
+        self.pages += len(pages)
+        return p.Pinned(request.id, served.start, pages)
+
+    async def _pin_blocks(self, request: p.PinBlocks) -> p.PinnedBlocks:
+        blocks = blocks_of(self._at(request.arena).descriptor)
+        layer = blocks.layer(request.layer)
+        keys = list(dict.fromkeys(each.page for each in request.wanted))
+        async with self._held(request, keys) as served:
+            handles = dict(zip(keys, served.handles, strict=False))  # attention: what is there comes first
+            found = await self._blocks(blocks, layer, request.wanted, handles)
+        self.pages += len(found)
+        return p.PinnedBlocks(request.id, found)
+
+    async def _blocks(
+        self, blocks: Blocks, layer: int, wanted: list[BlockName], handles: Mapping[bytes, int]
+    ) -> list[p.RemoteBlock]:
+        """Where blocks stand, up to the first that is not there. Raises KeyError where memory is not mapped."""
+        mappings, page_bytes = self._serving.mappings, blocks.parent.page_bytes
+        found: list[tuple[int, int]] = []
+        cuts: list[memoryview] = []
+        for each in wanted:
+            if each.page not in handles:
+                break
+            page = mappings.page(handles[each.page], page_bytes)
+            place = blocks.place(page, layer, each.number)
+            if place is None:
+                break
+            found.append((handles[each.page], place))
+            cuts.append(cut(page, blocks.extents(layer, place)))
+        sums = await self._serving.summer.sums(cuts)
+        self._tell_regions({segment_of(handle) for handle, _ in found} - self._told)
+        return [
+            p.RemoteBlock(*mappings.place(handle), place, checksum.to_bytes(8, "little"))
+            for (handle, place), checksum in zip(found, sums, strict=True)
+        ]
+
+    @contextlib.asynccontextmanager
+    async def _held(self, request: p.Pin | p.PinBlocks, keys: list[bytes]) -> AsyncIterator[peering.Served]:
+        """Pins pages, under the request's id; what comes of them inside may be a KeyError for want of a mapping."""
         if request.id in self._pins:
             raise BadRequest(f"pin {request.id} is held already: a pin is named by its request's id")
-        asked = peering.Serve(session.id(), request.arena, request.keys, whole=False)
+        session = self._at(request.arena).session
+        asked = peering.Serve(session.id(), request.arena, keys, whole=False)
         served = await session.ask(asked, peering.Served)
         if served.hit:
             self._pins[request.id] = session, served.hit
         try:
-            checksums = await self._summed(request, arena, served)
-            pages = self._pages(served.handles, checksums)
+            yield served
         except KeyError:
             self._release(request.id)
             raise BadRequest(
                 "these pages cannot be mapped for peers just now: compute them instead"
             ) from None
-        self.pages += len(pages)
-        return p.Pinned(request.id, served.start, pages)
 
     def _release(self, pin: int) -> None:
         """Ends a hit; there is none when nothing was pinned."""
@@ -127,7 +174,7 @@ class Guest:
         if not lacking:
             return served.checksums
         mappings = self._serving.mappings
-        pages = [mappings.page(served.handles[place], arena.page_bytes) for place in lacking]
+        pages = [mappings.page(served.handles[place], arena.descriptor.page_bytes) for place in lacking]
         made = await self._serving.summer.sums(pages)
         keys = [request.keys[served.start + place] for place in lacking]
         arena.session.tell(peering.NoteChecksums(0, request.arena, keys, made))
@@ -166,7 +213,7 @@ class Guest:
         if tenant not in self._link.tenants:
             raise NotPermitted(
                 f"your certificate does not name tenant {tenant!r}: it needs the subject alternative name "
-                f"URI:nexuskv:tenant/{tenant}"
+                f"URI:{TENANT_URI}{tenant}"
             )
 
     def _session(self, tenant: str) -> LocalSession:
