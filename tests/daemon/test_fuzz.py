@@ -9,6 +9,7 @@ import pytest
 from nexuskv import contract
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Request
+from nexuskv.protocol.offers import GetOffers
 from tests.support.daemon import Daemon, running
 from tests.support.pages import small
 from tests.support.raw import RawSession
@@ -53,6 +54,7 @@ def request(chance: random.Random, number: int) -> Request:
         lambda: m.Evict(
             number, chance.choice(["", "a", "b"]), chance.randrange(1 << 16), chance.random() < 0.1
         ),
+        lambda: GetOffers(number, chance.choice([DESCRIPTORS[0].digest, KEYS[0]]), [*chain, KEYS[0]], 10),
     ]
     return chance.choice(makers)()
 

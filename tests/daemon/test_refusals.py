@@ -10,6 +10,7 @@ import pytest
 
 import nexuskv
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.offers import GetOffers
 from tests.daemon.conftest import PAGES
 from tests.support.daemon import Daemon, running
 from tests.support.pages import small
@@ -89,6 +90,13 @@ def test_a_page_larger_than_any_may_be(session: RawSession) -> None:
     refusal = session.refusal(m.Register(session.number(), msgspec.msgpack.encode(fields)))
 
     assert refusal.code == "bad_descriptor"
+
+
+def test_offers_of_a_descriptor_that_nobody_registered(session: RawSession) -> None:
+    refusal = session.refusal(GetOffers(session.number(), bytes(32), fresh(1), 10))
+
+    assert refusal.code == "unknown_descriptor"
+    assert "open it before fetching" in refusal.message
 
 
 def test_a_page_larger_than_the_operator_allows() -> None:
