@@ -20,6 +20,10 @@ KDA = nexuskv.kda("kda", layers=2, heads=4, key_dim=32, dtype="bfloat16", engine
 MAMBA = nexuskv.mamba2(
     "mamba", layers=2, heads=4, head_dim=16, state_size=16, page_tokens=64, dtype="float16", engine_family="VLLM"
 )  # fmt: skip
+BRANCHING = nexuskv.mha(
+    "branching", layers=2, kv_heads=2, head_dim=64, page_tokens=16, dtype="bfloat16", engine_family="VLLM",
+    compatibility_flags=["EXACT_REUSE", "PREFIX_REUSE", "COW_BRANCH"],
+)  # fmt: skip
 IMAGE = nexuskv.vision(
     "image", layers=2, grid_height=8, grid_width=8, key_dim=32, dtype="float16", engine_family="VLLM"
 )
@@ -76,11 +80,11 @@ def test_an_image_is_found_on_another_host_by_its_content() -> None:
 
 def test_of_a_branch_only_what_is_absent_moves() -> None:
     with pair() as (first, second), first.client() as there, second.client() as here:
-        theirs, ours = there.open(MHA, model=MODEL), here.open(MHA, model=MODEL)
+        theirs, ours = there.open(BRANCHING, model=MODEL), here.open(BRANCHING, model=MODEL)
         trunk = pages.keys(theirs, CHAIN)
         pages.put(theirs, trunk)
         with theirs.branch(trunk) as root, root.fork() as thought:
-            with thought.append([7] * (3 * MHA.page_tokens + 5)) as grown:
+            with thought.append([7] * (3 * BRANCHING.page_tokens + 5)) as grown:
                 for page in grown:
                     page.buffer[...] = pages.content(page.key, page.buffer.nbytes)
             thought.publish()
@@ -90,9 +94,9 @@ def test_of_a_branch_only_what_is_absent_moves() -> None:
         assert ours.fetch(trunk).pages == CHAIN
         came = ours.fetch(path)
         # The last page is not full: that is known to the branch alone, and it may grow.
-        assert (came.pages, came.bytes) == (3, 3 * MHA.page_bytes)
-        assert moved(here, first) == (CHAIN + 3, (CHAIN + 3) * MHA.page_bytes)
+        assert (came.pages, came.bytes) == (3, 3 * BRANCHING.page_bytes)
+        assert moved(here, first) == (CHAIN + 3, (CHAIN + 3) * BRANCHING.page_bytes)
         assert pages.verified(ours, path) == CHAIN + 3
         with ours.branch(path[:-1]) as again, again.fork() as child:
-            assert child.tokens == (CHAIN + 3) * MHA.page_tokens
+            assert child.tokens == (CHAIN + 3) * BRANCHING.page_tokens
         assert moved(here, first)[0] == CHAIN + 3
