@@ -46,7 +46,7 @@ class Abroad(msgspec.Struct, gc=False):
 
     session: int
     tenant: str
-    arenas: list[Arena]
+    arena: Arena | None
     request: Fetch | FetchBlocks | FetchGroup | Push | GetPeers
 
 
