@@ -46,7 +46,7 @@ class Abroad(msgspec.Struct, gc=False):
 
     session: int
     tenant: str
-    arena: Arena | None
+    arenas: list[Arena]
     request: Fetch | FetchBlocks | FetchGroup | Push | GetPeers
 
 

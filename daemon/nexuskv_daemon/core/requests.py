@@ -13,8 +13,10 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from nexuskv import contract
+from nexuskv.contract.groups import members
 from nexuskv.errors import BadRequest, NotPermitted, NotReserved, UnknownDescriptor, VersionMismatch
 from nexuskv.protocol import messages as m
+from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.messages import SLOT_BITS
 from nexuskv.protocol.stats import ArenaStats, TenantStats
 from nexuskv_daemon.core import groups, lookup, peering
@@ -301,26 +303,46 @@ def _evict(host: Host, session: Session, request: m.Evict, now: float) -> Answer
     return Answer(m.Evicted(request.id, pages, nbytes, retiring))
 
 
-def _fetch(host: Host, session: Session, request: m.Fetch, now: float) -> Answer:
-    arena = host.store.arena_of(session.tenant, request.digest)
+def _fetch(host: Host, session: Session, request: m.Fetch | FetchBlocks, now: float) -> Answer:
+    return _abroad(session, [_opened(host, session, request.digest)], request)
+
+
+def _fetch_group(host: Host, session: Session, request: FetchGroup, now: float) -> Answer:
+    arenas = [_opened(host, session, member.digest) for member in request.members]
+    pages = [len(member.keys) // request.boundaries for member in request.members]
+    if sum(len(member.keys) for member in request.members) > m.MAX_KEYS:
+        raise BadRequest(f"more than {m.MAX_KEYS} keys in one message: fetch fewer boundaries at a time")
+    if pages != [each.pages for each in members([arena.descriptor for arena in arenas])] or any(
+        len(member.keys) % request.boundaries for member in request.members
+    ):
+        raise BadRequest("the keys of each member are those of all boundaries: use group.keys()")
+    return _abroad(session, arenas, request)
+
+
+def _opened(host: Host, session: Session, digest: bytes) -> Arena:
+    arena = host.store.arena_of(session.tenant, digest)
     if arena is None:
         raise UnknownDescriptor("no descriptor with this digest is registered: open it before fetching")
-    return _abroad(session, arena, request)
+    return arena
 
 
 def _push(host: Host, session: Session, request: m.Push, now: float) -> Answer:
     arena = host.store.home(session.tenant, request.keys[0]) if request.keys else None
     if arena is None:
         return Answer(m.Pushed(request.id, 0, "the first of these pages is not resident here"))
-    return _abroad(session, arena, request)
+    return _abroad(session, [arena], request)
 
 
 def _peers(host: Host, session: Session, request: m.GetPeers, now: float) -> Answer:
-    return _abroad(session, None, request)
+    return _abroad(session, [], request)
 
 
-def _abroad(session: Session, arena: Arena | None, request: m.Fetch | m.Push | m.GetPeers) -> Answer:
-    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arena, request))
+def _abroad(
+    session: Session,
+    arenas: list[Arena],
+    request: m.Fetch | FetchBlocks | FetchGroup | m.Push | m.GetPeers,
+) -> Answer:
+    return Answer(m.Done(0), abroad=Abroad(session.number, session.tenant, arenas, request))
 
 
 def _visible(host: Host, session: Session) -> list[Arena]:
@@ -357,6 +379,8 @@ TABLE: dict[type[m.Message], Handler] = {
     m.Map: _map,
     m.Drain: _drain,
     m.Fetch: _fetch,
+    FetchBlocks: _fetch,
+    FetchGroup: _fetch_group,
     m.Push: _push,
     m.GetPeers: _peers,
     **dict.fromkeys(get_args(peering.Asked), _peer),

@@ -11,22 +11,25 @@ import logging
 import time
 
 from nexuskv import contract
+from nexuskv.contract.blocks import blocks_of
 from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv_daemon import outside
 from nexuskv_daemon.core.effects import Abroad
 from nexuskv_daemon.peers import messages as p
-from nexuskv_daemon.peers.asking import Pages
+from nexuskv_daemon.peers.asking import Pages, SelectedBlocks
 from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.fetching import Fetcher, Wanted
 from nexuskv_daemon.peers.grounds import Grounds
+from nexuskv_daemon.peers.group_fetching import GroupFetcher, WantedGroup
+from nexuskv_daemon.peers.landing import Lander
 from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
-from nexuskv_daemon.peers.part_errands import PartErrands
 from nexuskv_daemon.peers.peer import Peer
+from nexuskv_daemon.peers.seeking import Seeker
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.001
@@ -46,16 +49,17 @@ class Errands:
         self._mappings = mappings
         self._grounds = grounds
         self._fetcher: Fetcher
-        self._parts: PartErrands
+        self._groups: GroupFetcher
         self._neighbours: Neighbours
         self._running = 0
         self._directory: Directory | None = None
 
     def employ(
-        self, fetcher: Fetcher, parts: PartErrands, neighbours: Neighbours, directory: Directory | None
+        self, seeker: Seeker, lander: Lander, neighbours: Neighbours, directory: Directory | None
     ) -> None:
         """Those who do the work: they in turn were made with what offers go to."""
-        self._fetcher, self._parts = fetcher, parts
+        self._fetcher = Fetcher(seeker, lander)
+        self._groups = GroupFetcher(seeker, lander, self._fetcher, self._grounds)
         self._neighbours, self._directory = neighbours, directory
 
     async def perform(self, effect: Abroad) -> None:
@@ -90,21 +94,47 @@ class Errands:
             return m.Peers(
                 request.id, stats, self._directory.state if self._directory is not None else "none"
             )
-        assert effect.arena is not None
         if self._running > AT_ONCE:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
-        if isinstance(request, m.Push):
-            return await self._push(effect.tenant, effect.arena.descriptor, request)
-        if isinstance(request, FetchBlocks | FetchGroup):
-            return await self._parts.perform(effect.tenant, effect.arena.descriptor, request)
-        return await self._fetch(effect.tenant, effect.arena.descriptor, request)
+        descriptors = [arena.descriptor for arena in effect.arenas]
+        match request:
+            case m.Push():
+                return await self._push(effect.tenant, descriptors[0], request)
+            case FetchBlocks():
+                return await self._fetch_blocks(effect.tenant, descriptors[0], request)
+            case FetchGroup():
+                return await self._fetch_group(effect.tenant, descriptors, request)
+            case m.Fetch():
+                return await self._fetch(effect.tenant, descriptors[0], request)
 
     async def _fetch(self, tenant: str, descriptor: contract.Descriptor, request: m.Fetch) -> m.Fetched:
         if not request.keys:
             return m.Fetched(request.id, 0, 0, "", "")
         ground = await self._grounds.known(tenant, descriptor)
-        wanted = Wanted(ground, Pages(descriptor), request.keys, request.parent, request.before, request.cost)
+        ask = Pages(descriptor)
+        wanted = Wanted(ground, ask, request.keys, request.parent, request.before, request.cost)
         came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _fetch_blocks(
+        self, tenant: str, descriptor: contract.Descriptor, request: FetchBlocks
+    ) -> m.Fetched:
+        if not request.wanted:
+            return m.Fetched(request.id, 0, 0, "", "")
+        blocks = blocks_of(descriptor)
+        ground = await self._grounds.registered(tenant, blocks.descriptor)
+        ask = SelectedBlocks(descriptor, blocks, blocks.layer(request.layer))
+        wanted = Wanted(ground, ask, ask.name(request.wanted), b"", 0, m.ComputeCost())
+        came = await self._fetcher.fetch(wanted, _until(request.milliseconds))
+        return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
+
+    async def _fetch_group(
+        self, tenant: str, descriptors: list[contract.Descriptor], request: FetchGroup
+    ) -> m.Fetched:
+        keys = [member.keys for member in request.members]
+        parents = [member.parent for member in request.members]
+        wanted = WantedGroup(tenant, descriptors, keys, parents, request.boundaries)
+        came = await self._groups.fetch(wanted, _until(request.milliseconds))
         return m.Fetched(request.id, came.pages, came.nbytes, came.source, came.reason)
 
     async def _push(self, tenant: str, descriptor: contract.Descriptor, request: m.Push) -> m.Pushed:

@@ -33,16 +33,6 @@ class Grounds:
             self._grounds[tenant, descriptor.digest] = ground
         return ground
 
-    async def named(self, tenant: str, digest: bytes) -> Ground:
-        """The arena of the descriptor with a digest, which a client registered."""
-        ground = self._grounds.get((tenant, digest))
-        if ground is None:
-            session = self._session(tenant)
-            found = await session.ask(peering.Resolve(session.id(), digest), peering.Resolved)
-            ground = Ground(session, found.arena, contract.decode(found.descriptor))
-            self._grounds[tenant, digest] = ground
-        return ground
-
     async def registered(self, tenant: str, descriptor: Descriptor) -> Ground:
         """The arena of a descriptor that perhaps no client registered. Raises Declined."""
         if (known := self._grounds.get((tenant, descriptor.digest))) is not None:

@@ -13,33 +13,36 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from nexuskv.contract import Descriptor
 from nexuskv.contract.groups import Member, longest_boundary, members
 from nexuskv.protocol import messages as m
-from nexuskv.protocol.fetches import MemberKeys
 from nexuskv_daemon.peers.asking import Granted, Pages
 from nexuskv_daemon.peers.fetching import LATE, TRIES, Fetcher, Outcome, Wanted, account, blaming
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Ground, GroupBatch, Lander
+from nexuskv_daemon.peers.peer import Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
 
 
 @dataclass(frozen=True, slots=True)
 class WantedGroup:
-    """Pages of `boundaries` boundaries, of each member."""
+    """Pages of `boundaries` boundaries, of each member in order; `parents` come before the first of each."""
 
     tenant: str
-    members: Sequence[MemberKeys]
+    descriptors: Sequence[Descriptor]
+    keys: Sequence[list[bytes]]
+    parents: Sequence[bytes]
     boundaries: int
 
     @property
     def name(self) -> tuple[str, bytes, bytes]:
         """The same for those who want the same."""
-        return self.tenant, self.members[0].digest, self.members[0].keys[-1]
+        return self.tenant, self.descriptors[0].digest, self.keys[0][-1]
 
     @property
     def before(self) -> tuple[str, bytes, bytes]:
         """The name of what comes before it."""
-        return self.tenant, self.members[0].digest, self.members[0].parent
+        return self.tenant, self.descriptors[0].digest, self.parents[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class GroupFetcher:
     async def _pull(self, wanted: WantedGroup, until: float, before: asyncio.Task[Outcome] | None) -> Outcome:
         if before is not None:  # a long sequence comes in several requests, all at once
             await asyncio.wait({before}, timeout=max(0.0, until - time.monotonic()))
-        grounds = [await self._grounds.named(wanted.tenant, each.digest) for each in wanted.members]
+        grounds = [await self._grounds.known(wanted.tenant, each) for each in wanted.descriptors]
         return await _GroupPull(self._lander, self._fetcher, wanted, grounds, until).run(self._seeker)
 
 
@@ -89,8 +92,7 @@ class _GroupPull:
         self._wanted = wanted
         self._grounds = grounds
         self._until = until
-        self._keys = [each.keys for each in wanted.members]
-        self._members: tuple[Member, ...] = members([ground.descriptor for ground in grounds])
+        self._members: tuple[Member, ...] = members(wanted.descriptors)
         self._total = Outcome()
 
     async def run(self, seeker: Seeker) -> Outcome:
@@ -101,7 +103,7 @@ class _GroupPull:
             return total
         total.reason = "no peer that may be asked has more of these boundaries"
         lead = next((at for at, each in enumerate(self._members) if each.chained), 0)
-        question = Question(wanted.tenant, self._grounds[lead].descriptor, self._keys[lead], self._until)
+        question = Question(wanted.tenant, wanted.descriptors[lead], wanted.keys[lead], self._until)
         for candidate in (await seeker.seek(question))[:TRIES]:
             with blaming(candidate, self._until, total):
                 offered = await self._offered(candidate)
@@ -115,7 +117,7 @@ class _GroupPull:
     async def _here(self) -> int:
         """The largest boundary that is restorable here."""
         present: list[bytes] = []
-        for ground, keys in zip(self._grounds, self._keys, strict=True):
+        for ground, keys in zip(self._grounds, self._wanted.keys, strict=True):
             found = await ground.session.ask(m.Lookup(ground.session.id(), ground.arena, keys), m.Found)
             present.append(bytes(state == m.PRESENT for state in found.states))
         return longest_boundary(self._members, present, self._wanted.boundaries)
@@ -124,12 +126,12 @@ class _GroupPull:
         """The largest boundary that a peer has, by what it says of each member. Raises LinkLost, PeerRefused."""
         way, wanted = candidate.connected, self._wanted
         async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
-            arenas = [await way.arena(wanted.tenant, each.descriptor) for each in self._grounds]
+            arenas = [await way.arena(wanted.tenant, each) for each in wanted.descriptors]
             limit = wanted.boundaries if all(arenas) else 0
             while limit:
                 asked = [
                     way.link.ask(m.Measure(way.link.id(), arena, keys[: limit * each.pages]), m.Measured)
-                    for arena, keys, each in zip(arenas, self._keys, self._members, strict=True)
+                    for arena, keys, each in zip(arenas, wanted.keys, self._members, strict=True)
                 ]
                 found = await asyncio.gather(*asked)
                 reached = min(each.stop // own.pages for each, own in zip(found, self._members, strict=True))
@@ -146,9 +148,6 @@ class _GroupPull:
             if needed and not await self._before(at, needed, offered):
                 return False
         async with self._pinned(offered) as granted:
-            if not granted:
-                self._total.reason = f"{offered.members[0].peer.address} had fewer pages than it said"
-                return False
             batches = [
                 GroupBatch(ground, self._own(at, offered.boundary), each.places, self._parent(at, offered))
                 for at, (ground, each) in enumerate(zip(self._grounds, granted, strict=True))
@@ -161,8 +160,8 @@ class _GroupPull:
 
     async def _before(self, at: int, pages: range, offered: _Offered) -> bool:
         """Pages of one member that belong to earlier boundaries. Whether they are here now."""
-        ground, keys = self._grounds[at], self._keys[at]
-        parent = keys[pages.start - 1] if pages.start else self._wanted.members[at].parent
+        ground, keys = self._grounds[at], self._wanted.keys[at]
+        parent = keys[pages.start - 1] if pages.start else self._wanted.parents[at]
         chosen = keys[pages.start : pages.stop]
         wanted = Wanted(ground, Pages(ground.descriptor), chosen, parent, 0, m.ComputeCost())
         came = await self._fetcher.fetch(wanted, self._until, offered.members[at].peer)
@@ -171,28 +170,24 @@ class _GroupPull:
 
     @contextlib.asynccontextmanager
     async def _pinned(self, offered: _Offered) -> AsyncIterator[list[Granted]]:
-        """The boundary's own pages of all members, pinned at the peer; none when not all of them are there any more.
-
-        Raises Unusable, LinkLost, PeerRefused.
-        """
-        granted, whole = list[Granted](), False
+        """The boundary's own pages of all members, pinned at the peer. Raises Unusable, LinkLost, PeerRefused."""
+        granted: list[Granted] = []
         link = offered.members[0].connected.link
         try:
             for at, candidate in enumerate(offered.members):
                 keys = self._own(at, offered.boundary)
-                granted.append(await Pages(self._grounds[at].descriptor).pin(candidate, keys, self._until))
-                whole = len(granted[-1].places) == len(keys)
-                if not whole:
-                    break
-            yield granted if whole else []
+                granted.append(await Pages(self._wanted.descriptors[at]).pin(candidate, keys, self._until))
+                if len(granted[-1].places) < len(keys):
+                    raise Unusable("it had fewer pages of a boundary than it said")
+            yield granted
         finally:
             for each in granted:
                 link.tell(each.release())
 
     def _own(self, at: int, boundary: int) -> list[bytes]:
         pages = self._members[at].own(boundary)
-        return self._keys[at][pages.start : pages.stop]
+        return self._wanted.keys[at][pages.start : pages.stop]
 
     def _parent(self, at: int, offered: _Offered) -> bytes:
         first = self._members[at].own(offered.boundary).start
-        return self._keys[at][first - 1] if first else self._wanted.members[at].parent
+        return self._wanted.keys[at][first - 1] if first else self._wanted.parents[at]

@@ -24,13 +24,11 @@ from nexuskv_daemon.peers.dialling import Dialler, bind
 from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door, Inside, OutsideDoor
 from nexuskv_daemon.peers.errands import Errands
-from nexuskv_daemon.peers.fetching import Fetcher
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Lander
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
-from nexuskv_daemon.peers.part_errands import PartErrands
 from nexuskv_daemon.peers.seeking import Seeker
 from nexuskv_daemon.peers.serving import Serving
 from nexuskv_daemon.peers.settings import Settings, endpoint, is_anywhere
@@ -118,9 +116,7 @@ class PeersThread:
         serving = Serving(self._door, mappings, summer, errands.take)
         neighbours = Neighbours(dialler, hello, transports, serving, self._door)
         directory = self._directory(advertise, mappings)
-        seeker, lander = Seeker(neighbours, directory), Lander(mappings, summer)
-        fetcher = Fetcher(seeker, lander)
-        errands.employ(fetcher, PartErrands(grounds, seeker, lander, fetcher), neighbours, directory)
+        errands.employ(Seeker(neighbours, directory), Lander(mappings, summer), neighbours, directory)
         stack.push_async_callback(_end_tasks, neighbours)
         if directory is not None:
             self._door.start(directory.run())
