@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.keys import KEY_BYTES
 from nexuskv.contract.placement import TensorPlace
+from nexuskv.contract.scales import PAYLOAD_DTYPE
 from nexuskv.contract.tensors import LAYERS, PAGE_TOKENS, Layout, Quantization, TensorSpec
 from nexuskv.contract.vocabulary import EngineFamily, Flag, Granularity, Scheme
 from nexuskv.errors import BadRequest
@@ -139,9 +140,11 @@ def _of_layer(selector: NDArray[np.generic], layers: int | None, layer: int) -> 
 def _specs(parent: Descriptor) -> tuple[TensorSpec, ...]:
     """The tensor that blocks are cut from, and that of its scales if it has some. Raises BadRequest."""
     found, _ = block_tensors(parent)
-    if parent.quantization.scheme is Scheme.NONE:
+    payloads = [
+        spec for spec in parent.tensor_specs if spec.dtype is PAYLOAD_DTYPE.get(parent.quantization.scheme)
+    ]
+    if found not in payloads:  # it may be that the indexer's keys alone are quantised
         return (found,)
-    payloads = [spec for spec in parent.tensor_specs if spec.dtype is found.dtype]
     scale = parent.quantization.scale_tensors[payloads.index(found)]
     spec = next(each for each in parent.tensor_specs if each.name == scale)
     leading = (LAYERS, _PLACES) if LAYERS in parent.dims else (_PLACES,)
@@ -168,7 +171,8 @@ def _derived(parent: Descriptor, specs: Sequence[TensorSpec]) -> Descriptor:
         dims=dims,
         layout=Layout(page_tokens=parent.dims["block_tokens"]),
         quantization=Quantization(
-            scheme=parent.quantization.scheme, scale_tensors=tuple(spec.name for spec in tensors[1:])
+            scheme=parent.quantization.scheme if tensors[1:] else Scheme.NONE,
+            scale_tensors=tuple(spec.name for spec in tensors[1:]),
         ),
         compatibility_flags=frozenset({Flag.EXACT_REUSE}),
     )

@@ -67,6 +67,15 @@ def test_the_descriptor_of_a_block_is_one_like_any_other(kind: Callable[..., Des
         blocks_of(lone)
 
 
+def test_the_presets_of_sparse_attention_have_blocks() -> None:
+    dsa_blocks = blocks_of(
+        contract.PRESETS["deepseek-v3.2-dsa-page64"]
+    )  # whose indexer keys alone are quantised
+    nsa_blocks = blocks_of(contract.PRESETS["nsa-27b-page64"])
+    assert (dsa_blocks.descriptor.page_bytes, dsa_blocks.top_k, dsa_blocks.scale) == (576 * 2, 64, None)
+    assert nsa_blocks.descriptor.page_bytes * nsa_blocks.top_k == 64 * 4 * (192 + 128) * 2
+
+
 def test_keys_keep_pages_layers_and_numbers_apart() -> None:
     pages = [bytes(32), bytes(31) + b"\1"]
     found = {

@@ -21,7 +21,6 @@ from nexuskv_daemon.peers.asking import Granted, Pages
 from nexuskv_daemon.peers.fetching import LATE, TRIES, Fetcher, Outcome, Wanted, account, blaming
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Ground, GroupBatch, Lander
-from nexuskv_daemon.peers.peer import Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
 
 
@@ -149,6 +148,9 @@ class _GroupPull:
             if needed and not await self._before(at, needed, offered):
                 return False
         async with self._pinned(offered) as granted:
+            if not granted:
+                self._total.reason = f"{offered.members[0].peer.address} had fewer pages than it said"
+                return False
             batches = [
                 GroupBatch(ground, self._own(at, offered.boundary), each.places, self._parent(at, offered))
                 for at, (ground, each) in enumerate(zip(self._grounds, granted, strict=True))
@@ -171,16 +173,20 @@ class _GroupPull:
 
     @contextlib.asynccontextmanager
     async def _pinned(self, offered: _Offered) -> AsyncIterator[list[Granted]]:
-        """The boundary's own pages of all members, pinned at the peer. Raises Unusable, LinkLost, PeerRefused."""
-        granted: list[Granted] = []
+        """The boundary's own pages of all members, pinned at the peer; none when not all of them are there any more.
+
+        Raises Unusable, LinkLost, PeerRefused.
+        """
+        granted, whole = list[Granted](), False
         link = offered.members[0].connected.link
         try:
             for at, candidate in enumerate(offered.members):
                 keys = self._own(at, offered.boundary)
                 granted.append(await Pages(self._wanted.descriptors[at]).pin(candidate, keys, self._until))
-                if len(granted[-1].places) < len(keys):
-                    raise Unusable("it had fewer pages of a boundary than it said")
-            yield granted
+                whole = len(granted[-1].places) == len(keys)
+                if not whole:
+                    break
+            yield granted if whole else []
         finally:
             for each in granted:
                 link.tell(each.release())
