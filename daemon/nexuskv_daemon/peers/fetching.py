@@ -17,8 +17,9 @@ from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
-from nexuskv_daemon.peers.peer import FAIR_SECONDS, Peer, Unusable
+from nexuskv_daemon.peers.peer import Peer, Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
+from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
 BATCH_BYTES = 32 << 20
 BATCH_PAGES = 256
@@ -238,14 +239,13 @@ def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
 
 def _account(candidate: Candidate, landed: Landed) -> None:
     """What a batch tells of its peer."""
-    peer, now = candidate.peer, time.monotonic()
+    peer = candidate.peer
     peer.counters.pages_in += landed.pages
     peer.counters.bytes_in += landed.nbytes
     peer.counters.bad_pages += landed.bad
     if landed.blame:
         peer.failed(landed.blame)
     elif landed.pages:
-        peer.gauge.pulled(landed.nbytes, landed.seconds, now)
         peer.succeeded()
 
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from nexuskv.contract import AllPages, Descriptor
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import peering
+from nexuskv_daemon.core.slots import segment_of
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.checksums import Summer
-from nexuskv_daemon.peers.lanes import Piece
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.peer import Connected, Unusable
-from nexuskv_transport.base import Outcome, Region
+from nexuskv_daemon.peers.ways import Load, Spot
+from nexuskv_transport.base import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Batch(NamedTuple):
 class Place(NamedTuple):
     """Where a page of the peer lies, and its checksum."""
 
-    region: Region
+    region: int
     offset: int
     checksum: int
 
@@ -72,7 +73,6 @@ class Filled(NamedTuple):
 
     right: dict[int, int]
     bad: int
-    seconds: float
     blame: str = ""
     reason: str = ""
 
@@ -88,7 +88,6 @@ class Landed:
     nbytes: int
     reached: int
     bad: int
-    seconds: float
     blame: str
     reason: str
 
@@ -118,21 +117,21 @@ class Lander:
         busy = "somebody here is computing the next page" if reserved.busy else ""
         return Landed(
             committed, committed * ground.descriptor.page_bytes, _reached(batch, reserved, committed),
-            filled.bad, filled.seconds, filled.blame, filled.blame or filled.reason or busy,
+            filled.bad, filled.blame, filled.blame or filled.reason or busy,
         )  # fmt: skip
 
     async def _fill(
         self, ground: Ground, handles: list[int], remote: list[Place], source: Connected, deadline: float
     ) -> Filled:
         """Pulls into slots, and compares checksums."""
-        assert source.lane is not None
         try:
             slots = [self._mappings.page(handle, ground.descriptor.page_bytes) for handle in handles]
         except KeyError:
-            return Filled({}, 0, 0.0, reason="the slots cannot be mapped for peers just now")
-        pieces = [Piece(place.region, place.offset, slot) for place, slot in zip(remote, slots, strict=True)]
+            return Filled({}, 0, reason="the slots cannot be mapped for peers just now")
+        spots = [Spot(place.region, place.offset, slot) for place, slot in zip(remote, slots, strict=True)]
+        load = Load(ground.session.tenant, frozenset(map(segment_of, handles)), spots)
         started = time.monotonic()
-        outcomes = await source.lane.pull(pieces, deadline)
+        outcomes = await source.ways.pull(load, deadline)
         seconds = time.monotonic() - started
         came = [place for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
         sums = await self._summer.sums([slots[place] for place in came])
@@ -140,7 +139,7 @@ class Lander:
             place: found for place, found in zip(came, sums, strict=True) if found == remote[place].checksum
         }
         bad = len(came) - len(right)
-        return Filled(right, bad, seconds, _blame(outcomes, bad, source, seconds))
+        return Filled(right, bad, _blame(outcomes, bad, source, seconds))
 
 
 def _commit(ground: Ground, batch: Batch, reserved: m.Reserved, right: dict[int, int]) -> int:
@@ -166,13 +165,10 @@ def _reached(batch: Batch, reserved: m.Reserved, committed: int) -> int:
 
 def _places(batch: Batch, source: Connected) -> list[Place]:
     """Where each page lies. Raises Unusable for a region that the peer did not tell of."""
-    try:
-        return [
-            Place(source.regions[page.region], page.offset, int.from_bytes(page.checksum, "little"))
-            for page in batch.pages
-        ]
-    except KeyError as error:
-        raise Unusable(f"it pinned a page in region {error}, which it did not tell of") from None
+    for region in {page.region for page in batch.pages}:
+        if not source.ways.know(region):
+            raise Unusable(f"it pinned a page in region {region}, which it did not tell of")
+    return [Place(page.region, page.offset, int.from_bytes(page.checksum, "little")) for page in batch.pages]
 
 
 def _blame(outcomes: Sequence[Outcome], bad: int, source: Connected, seconds: float) -> str:
@@ -181,5 +177,5 @@ def _blame(outcomes: Sequence[Outcome], bad: int, source: Connected, seconds: fl
     ended = next((outcome for outcome in outcomes if outcome is not Outcome.OK), None)
     if ended is None:
         return ""
-    detail = source.lane.reason if source.lane is not None else ""
-    return f"pulling ended as {ended.value} after {seconds:.1f} s" + (f": {detail}" if detail else "")
+    detail = f": {source.ways.reason}" if source.ways.reason else ""
+    return f"pulling ended as {ended.value} after {seconds:.1f} s{detail}"

@@ -16,7 +16,8 @@ from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import NexusError
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.neighbours import Neighbours
-from nexuskv_daemon.peers.peer import FAIR_SECONDS, Connected, Peer
+from nexuskv_daemon.peers.peer import Connected, Peer
+from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
 LOOK_SECONDS = 1.0
 REACH_SECONDS = 1.0
@@ -86,7 +87,7 @@ class Seeker:
             (peer, way)
             for peer in peers
             if (way := peer.connected) is not None
-            and way.lane is not None
+            and way.ways
             and question.tenant in way.link.tenants
             and peer.breaker.closed(now)
         ]
