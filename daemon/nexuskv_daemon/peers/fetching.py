@@ -198,7 +198,7 @@ class Fetcher:
                 _release(candidate, pins.pop(0).result())
                 _account(candidate, landed)
                 total.add(landed, candidate.peer.address)
-                if landed.reached < len(asked.keys):
+                if pinned.start + landed.reached < len(asked.keys):
                     total.reason = total.reason or f"{candidate.peer.address} had fewer pages than it said"
                     return
         finally:

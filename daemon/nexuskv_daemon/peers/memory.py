@@ -123,10 +123,15 @@ class Mappings:
         """The segment is gone."""
         mapped = self._mapped.pop(number, None)
         if mapped is not None:
-            self._registrar.submit(mapped.close, self._transports)
+            self._registrar.submit(mapped.close, self._transports).add_done_callback(_complain)
 
     def close(self) -> None:
         """Lets go of all."""
         for number in list(self._mapped):
             self.dropped(number)
         self._registrar.shutdown(wait=True)
+
+
+def _complain(closed: Future[None]) -> None:
+    if closed.exception() is not None:
+        log.error("a segment is not let go of by a fault of this daemon", exc_info=closed.exception())

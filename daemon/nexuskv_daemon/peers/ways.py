@@ -103,7 +103,9 @@ class Way:
         if bad is None:
             self.path.gauge.pulled(came, now - started, now)
             self.path.trouble = ""
-        elif bad is not Outcome.DEADLINE or now - started >= FAIR_SECONDS:
+        elif bad is Outcome.DEADLINE and now - started < FAIR_SECONDS:
+            self._proved.clear()  # a trial, which has more time, tells whose fault it was
+        else:
             self._failed(bad)
         return outcomes
 
