@@ -99,45 +99,47 @@ def running(port: int) -> Iterator[FarDaemon]:
         yield FarDaemon(process, port)
 
 
-def main() -> None:
-    """There."""
-    host: Host | None = None
-    for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order)
+class _There:
+    """What takes the orders."""
+
+    def __init__(self) -> None:
+        self._hosts: list[Host] = []
+
+    def perform(self, order: Order) -> int:
+        """Does it; returns the number of pages that it is about."""
         match order:
             case Start():
-                host = _started(order)
-                done = Done(0)
-            case Put():
-                assert host is not None
-                done = Done(_put(host, order))
-            case Evict():
-                assert host is not None
-                with host.client() as client:
-                    done = Done(client.evict().pages)
+                self._start(order)
             case Kill():
-                assert host is not None
+                host = self._hosts.pop()
                 host.daemon.stop(signal.SIGKILL)
                 host.daemon.clean_up()
-                done = Done(0)
+            case Put():
+                with self._hosts[-1].client() as client:
+                    cache = opened(client, order.kind)
+                    return pages.put(cache, presets.keys(cache, order.pages, order.branch))
+            case Evict():
+                with self._hosts[-1].client() as client:
+                    return client.evict().pages
+        return 0
+
+    def _start(self, order: Start) -> None:
+        for name, content in order.files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(content)
+        dying_with_us = ("setpriv", "--pdeathsig", "KILL")
+        host = Host(*order.options, memory=MEMORY, ip=SECOND.address, port=order.port, under=dying_with_us)
+        host.daemon.wait_ready()
+        self._hosts.append(host)
+
+
+def main() -> None:
+    """There."""
+    there = _There()
+    for line in sys.stdin.buffer:
+        done = Done(there.perform(msgspec.json.decode(line, type=Order)))
         sys.stdout.buffer.write(msgspec.json.encode(done) + b"\n")
         sys.stdout.buffer.flush()
-
-
-def _started(order: Start) -> Host:
-    for name, content in order.files.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(content)
-    dying_with_us = ("setpriv", "--pdeathsig", "KILL")
-    host = Host(*order.options, memory=MEMORY, ip=SECOND.address, port=order.port, under=dying_with_us)
-    host.daemon.wait_ready()
-    return host
-
-
-def _put(host: Host, order: Put) -> int:
-    with host.client() as client:
-        cache = opened(client, order.kind)
-        return pages.put(cache, presets.keys(cache, order.pages, order.branch))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_who_may_not_see_a_tenant_is_told_no_key_of_it(secured: Secured) -> None
     cache = opened(here, KIND)
     far.put(KIND, 2, branch=1)
     keys = presets.keys(cache, 2, branch=1)
-    asked = [
+    asked: list[p.Request] = [
         p.Open(1, TENANT, cache.descriptor.digest),
         *(p.Pin(2 + arena, arena, keys) for arena in range(8)),  # also of arenas that it did not open
     ]
