@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, cast
+from pathlib import Path
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -30,7 +31,7 @@ from nexuskv_transport.registry import open_transport
 from nexuskv_transport.tcp.strand import Dial
 
 MIB = 1 << 20
-RDMA = "rdma://127.0.0.1:0"
+RDMA, TCP = "rdma://127.0.0.1:0", "tcp://127.0.0.1:0"
 SIZES = {"64k": 65536, "1mib": MIB, "4k": 4096}
 BATCH = 64
 SECONDS = 120.0
@@ -45,7 +46,7 @@ class TrialOrders(msgspec.Struct):
 
 
 class Found(msgspec.Struct):
-    """One run, in MiB/s."""
+    """One run: MiB/s for pages, CPU milliseconds a GiB for `rdma_cpu_data`."""
 
     name: str
     value: float
@@ -62,11 +63,21 @@ Puller = Callable[[int, int], float]
 """Pulls so many MiB in pages of so many bytes (the first argument), and returns the seconds."""
 
 
+class Served(NamedTuple):
+    """A far end, by its process."""
+
+    pid: int
+    card: FarCard
+
+
 def main() -> None:
     """Orders come on standard input, the answer goes to standard output."""
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=TrialOrders)
-    with _serving(RDMA) as card, _lane(card) as (lane, local, row), _pulling(RDMA, card) as by_rdma:
-        region = card.regions[SERVED]
+    with _serving(RDMA) as rdma, _serving(TCP) as tcp, contextlib.ExitStack() as stack:
+        region = rdma.card.regions[SERVED]
+        lane, local, row = stack.enter_context(_lane(rdma.card))
+        by_rdma = stack.enter_context(_pulling(RDMA, rdma.card))
+        by_tcp = stack.enter_context(_pulling(TCP, tcp.card))
         found: list[Found] = []
         for _ in range(orders.runs):
             for stem, nbytes in SIZES.items():
@@ -74,7 +85,17 @@ def main() -> None:
                 floor = _perftest(row, nbytes, mib * MIB // nbytes)
                 found.append(Found(f"rdma_read_{stem}", mib / _read(lane, region, local, nbytes, mib), floor))
                 found.append(Found(f"rdma_pull_{stem}", mib / by_rdma(nbytes, mib), floor))
+            found.append(_cpu(orders.mib, rdma.pid, by_rdma, tcp.pid, by_tcp))
     sys.stdout.buffer.write(msgspec.json.encode(TrialAnswer(found)) + b"\n")
+
+
+def _cpu(mib: int, rdma: int, by_rdma: Puller, tcp: int, by_tcp: Puller) -> Found:
+    a_gib = 1024 / mib
+    return Found(
+        "rdma_cpu_data",
+        _cpu_ms(rdma, lambda: by_rdma(MIB, mib)) * a_gib,
+        _cpu_ms(tcp, lambda: by_tcp(MIB, mib)) * a_gib,
+    )
 
 
 @contextlib.contextmanager
@@ -155,7 +176,7 @@ def _all(connection: Connection, pages: Sequence[Pull]) -> None:
 
 
 @contextlib.contextmanager
-def _serving(address: str) -> Iterator[FarCard]:
+def _serving(address: str) -> Iterator[Served]:
     with subprocess.Popen(
         [sys.executable, "-m", "nexuskv_transport.checks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -163,9 +184,20 @@ def _serving(address: str) -> Iterator[FarCard]:
         orders.write(msgspec.json.encode(FarOrders(address)) + b"\n")
         orders.flush()
         try:
-            yield msgspec.json.decode(answers.readline(), type=FarCard)
+            yield Served(process.pid, msgspec.json.decode(answers.readline(), type=FarCard))
         finally:
             process.kill()
+
+
+def _cpu_ms(pid: int, work: Callable[[], object]) -> float:
+    """Milliseconds on a CPU, of all threads of a process."""
+    before = _on_cpu_ns(pid)
+    work()
+    return (_on_cpu_ns(pid) - before) / 1e6
+
+
+def _on_cpu_ns(pid: int) -> int:
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def _perftest(row: int, nbytes: int, count: int) -> float:
