@@ -38,7 +38,11 @@ DEFINITIONS = (
         f"CPU of a serving daemon for pages of 1 MiB, told for 1 GiB, measured over {MIB} MiB; against TCP",
     ),
     Definition(
-        "rdma_cpu_data", "ms/GiB", "<=", None, "likewise, of a process that serves and has nothing to say to its peer"
+        "rdma_cpu_data",
+        "ms/GiB",
+        "<=",
+        None,
+        "likewise, of a process that serves and has nothing to say to its peer",
     ),
 )
 
