@@ -13,7 +13,7 @@ import nexuskv
 from nexuskv_daemon.peers import messages as p
 from nexuskv_transport import Tls, tls
 from tests.softroce import far_daemon
-from tests.softroce.far_daemon import MEMORY, FarDaemon, opened
+from tests.softroce.far_daemon import LARGE, MEMORY, FarDaemon, opened
 from tests.softroce.guests import FIRST, SECOND
 from tests.softroce.paths import known, pages_come_by, path
 from tests.support import pages, presets
@@ -21,7 +21,7 @@ from tests.support.hosts import TENANT, Host, running
 from tests.transport.certificates import Site
 
 PORT = 7900
-BOTH = ("--segment-bytes", "8MiB", "--data", "rdma:", "--data", "tcp:")
+BOTH = ("--memory", "48MiB", "--segment-bytes", "8MiB", "--data", "rdma:", "--data", "tcp:")
 KIND = "deepseek-v3-mla-page16"
 SECONDS = 20.0
 
@@ -30,6 +30,7 @@ class Secured(NamedTuple):
     """Daemons of one authority, an engine on this host, and a certificate for who sees another tenant alone."""
 
     far: FarDaemon
+    near: Host
     here: nexuskv.Client
     nosy: Tls
 
@@ -48,7 +49,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         )  # fmt: skip
         with running(host), host.client() as here:
             pages_come_by(here, far, "rdma")
-            yield Secured(far, here, nosy)
+            yield Secured(far, host, here, nosy)
 
 
 def options(told: Tls) -> list[str]:
@@ -61,7 +62,7 @@ def nothing_left_by_the_test() -> None:
 
 
 def test_pages_come_by_rdma_between_hosts_with_certificates(secured: Secured) -> None:
-    far, here, _ = secured
+    far, _, here, _ = secured
     cache = opened(here, KIND)
     far.put(KIND, 4)
     keys = presets.keys(cache, 4)
@@ -74,8 +75,24 @@ def test_pages_come_by_rdma_between_hosts_with_certificates(secured: Secured) ->
     assert known(here, far).bad_pages == 0
 
 
+def test_memory_that_goes_to_other_pages_is_withdrawn_and_exposed_anew(secured: Secured) -> None:
+    far, near, here, _ = secured
+    tcp = path(here, far, "tcp").bytes_in
+    for branch, kind, count in ((2, KIND, 20), (2, LARGE, 32), (3, KIND, 20), (3, LARGE, 32)):
+        here.evict()  # what is empty then goes to whoever needs it, as a new segment
+        cache = opened(here, kind)
+        keys = presets.keys(cache, count, branch)
+        assert far.put(kind, count, branch) == count
+        assert cache.fetch(keys, within=SECONDS).reason == ""
+        assert pages.verified(cache, keys) == count
+    assert path(here, far, "tcp").bytes_in == tcp
+    assert known(here, far).bad_pages == 0
+    assert "fault" not in near.daemon.log
+    assert "not exposed" not in near.daemon.log
+
+
 def test_who_may_not_see_a_tenant_is_told_no_key_of_it(secured: Secured) -> None:
-    far, here, nosy = secured
+    far, _, here, nosy = secured
     cache = opened(here, KIND)
     far.put(KIND, 2, branch=1)
     keys = presets.keys(cache, 2, branch=1)
