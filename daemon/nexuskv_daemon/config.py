@@ -194,7 +194,7 @@ def _add_peer_options(parser: argparse.ArgumentParser) -> None:
         "--data",
         action="append",
         default=[],
-        help="where they pull pages, e.g. tcp://host:port (next to --listen)",
+        help="where they pull pages: rdma:, rdma://device, tcp: or scheme://host:port; may be repeated (tcp:)",
     )
     add("--peer", action="append", default=[], help="tcp://host:port of another host; may be repeated")
     add(

@@ -52,6 +52,11 @@ def _table(peers: list[PeerStats]) -> Table:
             latency,
             bandwidth,
             *counts,
-            peer.trouble,
+            "; ".join([peer.trouble] * bool(peer.trouble) + _elsewhere(peer)),
         )
     return table
+
+
+def _elsewhere(peer: PeerStats) -> list[str]:
+    """Why pages do not come over the other paths."""
+    return [f"{path.name}: {path.trouble}" for path in peer.paths if path.trouble and path.name != peer.path]

@@ -63,12 +63,22 @@ class Pushed(Message, frozen=True, tag="pushed"):
     reason: str
 
 
+class PathStats(msgspec.Struct, frozen=True):
+    """Pulls from a peer over one transport: averages as those of `PeerStats`, bytes pulled, why it is not taken."""
+
+    name: str
+    latency: float
+    bandwidth: float
+    bytes_in: int
+    trouble: str
+
+
 class PeerStats(msgspec.Struct, frozen=True):
     """Another host. `state` is connected, connecting, resting (it failed lately), gone, or myself.
 
     `latency` in seconds and `bandwidth` in bytes a second are moving averages of pulls over `path`, 0 when unknown;
     counters run since the daemon's start. `bad_pages` came with another checksum or length than was told, and were
-    dropped. `trouble` is what last went wrong, "" if nothing did.
+    dropped. `trouble` is what last went wrong, "" if nothing did. `paths` are all that pages could come over.
     """
 
     address: str
@@ -83,6 +93,7 @@ class PeerStats(msgspec.Struct, frozen=True):
     bad_pages: int
     failures: int
     trouble: str
+    paths: list[PathStats]
 
 
 class Peers(Message, frozen=True, tag="peerlist"):

@@ -6,33 +6,24 @@ And across engines: what one family stored, another one finds, if their physical
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-import msgspec
 import numpy as np
 import pytest
 
 import nexuskv
-from nexuskv.contract import PRESETS, AnyDescriptor, Descriptor, LastCheckpoint, Verdict, compatible
+from nexuskv.contract import PRESETS, AnyDescriptor, LastCheckpoint, Verdict, compatible
 from nexuskv.harness.residence import Witness
 from tests.support import processes
 from tests.support.daemon import Daemon, running
+from tests.support.presets import scaled
 
 PAGES = 3
 MODEL = "a-model@1"
-LARGEST = 2 << 20
 
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
     with running(memory="64MiB") as daemon:
         yield daemon
-
-
-def scaled(name: str) -> Descriptor:
-    """The preset with as many of its layers as fit a page of 2 MiB: what else it is stays."""
-    preset = PRESETS[name]
-    layers = max(1, min(preset.dims["layers"], preset.dims["layers"] * LARGEST // preset.page_bytes))
-    layout = msgspec.structs.replace(preset.layout, stride_bytes=None)
-    return msgspec.structs.replace(preset, dims={**preset.dims, "layers": layers}, layout=layout)
 
 
 def keys(cache: nexuskv.Cache) -> list[bytes]:

@@ -61,6 +61,15 @@ def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_trial_through() ->
     assert breaker.closed(REST_SECONDS + 0.2)
 
 
+def test_a_breaker_without_patience_opens_at_the_first_failure() -> None:
+    breaker = Breaker(lambda: 1.0, patience=1)
+    assert breaker.closed(0.0)
+    breaker.failed(0.0)
+    assert not breaker.closed(REST_SECONDS - 0.1)
+    assert breaker.closed(REST_SECONDS)
+    assert not breaker.closed(REST_SECONDS + 0.1)
+
+
 def test_rests_grow_up_to_a_bound_and_differ_between_hosts() -> None:
     patient, hasty = Breaker(lambda: 1.0), Breaker(lambda: 0.0)
     for breaker in (patient, hasty):

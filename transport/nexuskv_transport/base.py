@@ -8,7 +8,7 @@ for what it may not read, or names a region that is no more, loses its connectio
 
 No event loop is imposed. Nothing here waits for a peer: what comes later is told by a descriptor that becomes readable,
 so a selector, a test or a benchmark can drive it. Transports use threads where the kernel has no better way; the
-methods of one object are called from one thread.
+methods of one object are called from one thread, but for `expose` and `withdraw`, which may take a while.
 
 The rule of the extent
     From `pull` until its `Done`, the bytes of `Pull.into` are the transport's to write. Once `Done` was handed out,
@@ -233,14 +233,14 @@ class Transport(abc.ABC):
         """Lets peers read `buffer` if they may read `tenant`; and lets pulls write into it.
 
         `buffer` is writable, contiguous shared memory of the file `fd`, and stays mapped until `withdraw`. Raises
-        LocalError for a number that is exposed.
+        LocalError for a number that is exposed. From any thread, and one may wait for a device.
         """
 
     @abc.abstractmethod
     def withdraw(self, number: int) -> None:
         """Peers can read it no more. When it returns, nothing reads it: a pull that was being served is cut off.
 
-        Pulls of this process into it must be done. Raises LocalError for a number that is not exposed.
+        Pulls of this process into it must be done. Raises LocalError for a number that is not exposed. From any thread.
         """
 
     @abc.abstractmethod

@@ -19,7 +19,6 @@ from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.landing import Place
 from nexuskv_daemon.peers.peer import Connected, Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Question
-from nexuskv_transport.base import Region
 
 P = TypeVar("P", p.Pinned, p.PinnedBlocks)
 
@@ -133,7 +132,6 @@ async def _pinned(candidate: Candidate, asked: p.Pin | p.PinBlocks, expected: ty
 
 def _place(source: Connected, told: p.RemotePage | p.RemoteBlock, extents: tuple[Extent, ...]) -> Place:
     """Raises Unusable for a region that the peer did not tell of."""
-    region: Region | None = source.regions.get(told.region)
-    if region is None:
+    if not source.ways.know(told.region):
         raise Unusable(f"it pinned a page in region {told.region}, which it did not tell of")
-    return Place(region, told.offset, int.from_bytes(told.checksum, "little"), extents)
+    return Place(told.region, told.offset, int.from_bytes(told.checksum, "little"), extents)

@@ -13,16 +13,20 @@ LONGEST_REST_SECONDS = 60.0
 
 
 class Breaker:
-    """`draw` gives a number from 0 to 1, which spreads rests: not all hosts come back to a peer at once."""
+    """`draw` gives a number from 0 to 1, which spreads rests: not all hosts come back to a peer at once.
 
-    def __init__(self, draw: Callable[[], float]) -> None:
+    `patience` is how many failures in a row it takes.
+    """
+
+    def __init__(self, draw: Callable[[], float], patience: int = FAILURES) -> None:
         self._draw = draw
+        self._patience = patience
         self._failures = 0
         self._rest_until = 0.0
 
     def closed(self, now: float) -> bool:
         """Whether to go on asking. After a rest the answer is yes once, until an outcome is told or it rested again."""
-        if self._failures < FAILURES:
+        if self._failures < self._patience:
             return True
         if now < self._rest_until:
             return False
@@ -31,7 +35,7 @@ class Breaker:
 
     def resting(self, now: float) -> bool:
         """Whether it is not asked just now, without taking the trial."""
-        return self._failures >= FAILURES and now < self._rest_until
+        return self._failures >= self._patience and now < self._rest_until
 
     def succeeded(self) -> None:
         """It did what it should."""
@@ -40,9 +44,9 @@ class Breaker:
     def failed(self, now: float) -> None:
         """It did not."""
         self._failures += 1
-        if self._failures >= FAILURES:
+        if self._failures >= self._patience:
             self._rest(now)
 
     def _rest(self, now: float) -> None:
-        longest = min(REST_SECONDS * 2 ** (self._failures - FAILURES), LONGEST_REST_SECONDS)
+        longest = min(REST_SECONDS * 2 ** (self._failures - self._patience), LONGEST_REST_SECONDS)
         self._rest_until = now + longest * (1 + self._draw()) / 2

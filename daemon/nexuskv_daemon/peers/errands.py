@@ -188,8 +188,10 @@ class Errands:
 
 
 def _offer(candidate: Candidate) -> o.PeerOffer:
-    peer, gauge = candidate.peer, candidate.peer.gauge
-    return o.PeerOffer(peer.address, peer.scheme, candidate.stop, gauge.latency, gauge.bandwidth)
+    peer, path = candidate.peer, candidate.peer.path
+    gauge = peer.gauge
+    name = path.name if path is not None else ""
+    return o.PeerOffer(peer.address, name, candidate.stop, gauge.latency, gauge.bandwidth)
 
 
 def _until(milliseconds: int) -> float:

@@ -18,8 +18,9 @@ from nexuskv.protocol.cost import ComputeCost
 from nexuskv_daemon.peers.asking import Ask, Granted
 from nexuskv_daemon.peers.landing import Batch, Ground, Landed, Lander
 from nexuskv_daemon.peers.local import Declined
-from nexuskv_daemon.peers.peer import FAIR_SECONDS, Peer, Unusable
+from nexuskv_daemon.peers.peer import Peer, Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Seeker
+from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
 BATCH_BYTES = 32 << 20
 BATCH_PAGES = 256
@@ -191,7 +192,7 @@ class Fetcher:
                 _release(candidate, pins.pop(0).result())
                 account(candidate, landed)
                 total.add(landed, candidate.peer.address)
-                if landed.reached < len(asked.keys):
+                if pinned.start + landed.reached < len(asked.keys):
                     total.reason = (
                         total.reason
                         or f"{candidate.peer.address} {FEWER[missing.ground.descriptor.lone_block]}"
@@ -239,14 +240,13 @@ def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
 
 def account(candidate: Candidate, landed: Landed) -> None:
     """What a batch tells of its peer."""
-    peer, now = candidate.peer, time.monotonic()
+    peer = candidate.peer
     peer.counters.pages_in += landed.pages
     peer.counters.bytes_in += landed.nbytes
     peer.counters.bad_pages += landed.bad
     if landed.blame:
         peer.failed(landed.blame)
     elif landed.pages:
-        peer.gauge.pulled(landed.nbytes, landed.seconds, now)
         peer.succeeded()
 
 

@@ -16,12 +16,13 @@ from nexuskv.contract import AllPages, Descriptor
 from nexuskv.contract.blocks import Extent
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.core import peering
+from nexuskv_daemon.core.slots import segment_of
 from nexuskv_daemon.peers.checksums import Summer
-from nexuskv_daemon.peers.lanes import Piece
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.peer import Connected
-from nexuskv_transport.base import Outcome, Region
+from nexuskv_daemon.peers.ways import Load, Spot
+from nexuskv_transport.base import Outcome
 
 BUSY = "somebody here is computing the next page"
 
@@ -60,17 +61,17 @@ class Batch(NamedTuple):
 class Place(NamedTuple):
     """Where a page of the peer lies, which of its bytes make up the page here, and the checksum of the latter."""
 
-    region: Region
+    region: int
     offset: int
     checksum: int
     extents: tuple[Extent, ...]
 
-    def pieces(self, slot: memoryview) -> list[Piece]:
+    def spots(self, slot: memoryview) -> list[Spot]:
         """What to pull into a slot. Where the extents leave gaps, it gets zeros: they are summed too."""
         if len(self.extents) > 1:
             slot[:] = bytes(slot.nbytes)
         return [
-            Piece(self.region, self.offset + offset, slot[into : into + nbytes])
+            Spot(self.region, self.offset + offset, slot[into : into + nbytes])
             for offset, into, nbytes in self.extents
         ]
 
@@ -84,7 +85,6 @@ class Filled(NamedTuple):
 
     right: dict[int, int]
     bad: int
-    seconds: float
     blame: str = ""
     reason: str = ""
 
@@ -100,7 +100,6 @@ class Landed:
     nbytes: int
     reached: int
     bad: int
-    seconds: float
     blame: str
     reason: str
 
@@ -138,7 +137,7 @@ class Lander:
         busy = BUSY if reserved.busy else ""
         return Landed(
             committed, committed * ground.descriptor.page_bytes, _reached(batch, reserved, committed),
-            filled.bad, filled.seconds, filled.blame, filled.blame or filled.reason or busy,
+            filled.bad, filled.blame, filled.blame or filled.reason or busy,
         )  # fmt: skip
 
     async def land_boundary(self, parts: Sequence[GroupBatch], source: Connected, deadline: float) -> Landed:
@@ -150,7 +149,7 @@ class Lander:
         asked = [m.Part(part.ground.arena, part.keys, part.parent) for part in parts]
         reserved = await session.ask(m.ReserveGroup(session.id(), 1, asked), m.ReservedGroup)
         if not reserved.reservation:
-            return Landed(0, 0, 0, 0, 0.0, "", BUSY if reserved.busy else "")
+            return Landed(0, 0, 0, 0, "", BUSY if reserved.busy else "")
         committed = False
         try:
             filled = [
@@ -173,23 +172,26 @@ class Lander:
         self, ground: Ground, handles: list[int], remote: list[Place], source: Connected, deadline: float
     ) -> Filled:
         """Pulls into slots, and compares checksums."""
-        assert source.lane is not None
         try:
             slots = [self._mappings.page(handle, ground.descriptor.page_bytes) for handle in handles]
         except KeyError:
-            return Filled({}, 0, 0.0, reason="the slots cannot be mapped for peers just now")
-        pieces = [place.pieces(slot) for place, slot in zip(remote, slots, strict=True)]
+            return Filled({}, 0, reason="the slots cannot be mapped for peers just now")
+        spots = [place.spots(slot) for place, slot in zip(remote, slots, strict=True)]
+        load = Load(
+            ground.session.tenant, ground.descriptor, frozenset(map(segment_of, handles)),
+            [spot for each in spots for spot in each],
+        )  # fmt: skip
         started = time.monotonic()
-        ends = iter(await source.lane.pull([piece for each in pieces for piece in each], deadline))
+        ends = iter(await source.ways.pull(load, deadline))
         seconds = time.monotonic() - started
-        outcomes = [_worst([next(ends) for _ in each]) for each in pieces]
+        outcomes = [_worst([next(ends) for _ in each]) for each in spots]
         came = [place for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
         sums = await self._summer.sums([slots[place] for place in came])
         right = {
             place: found for place, found in zip(came, sums, strict=True) if found == remote[place].checksum
         }
         bad = len(came) - len(right)
-        return Filled(right, bad, seconds, _blame(outcomes, bad, source, seconds))
+        return Filled(right, bad, _blame(outcomes, bad, source, seconds))
 
 
 def _commit(ground: Ground, batch: Batch, reserved: m.Reserved, right: dict[int, int]) -> int:
@@ -222,10 +224,9 @@ def _commit_boundary(
 def _boundary_landed(parts: Sequence[GroupBatch], filled: Sequence[Filled], *, committed: bool) -> Landed:
     pages = [len(each.right) * committed for each in filled]
     nbytes = sum(count * part.ground.descriptor.page_bytes for count, part in zip(pages, parts, strict=True))
-    seconds = sum(each.seconds for each in filled)
     blame = next((each.blame for each in filled if each.blame), "")
     reason = blame or next((each.reason for each in filled if each.reason), "")
-    return Landed(sum(pages), nbytes, 0, sum(each.bad for each in filled), seconds, blame, reason)
+    return Landed(sum(pages), nbytes, 0, sum(each.bad for each in filled), blame, reason)
 
 
 def _reached(batch: Batch, reserved: m.Reserved, committed: int) -> int:
@@ -245,5 +246,5 @@ def _blame(outcomes: Sequence[Outcome], bad: int, source: Connected, seconds: fl
     ended = next((outcome for outcome in outcomes if outcome is not Outcome.OK), None)
     if ended is None:
         return ""
-    detail = source.lane.reason if source.lane is not None else ""
-    return f"pulling ended as {ended.value} after {seconds:.1f} s" + (f": {detail}" if detail else "")
+    detail = f": {source.ways.reason}" if source.ways.reason else ""
+    return f"pulling ended as {ended.value} after {seconds:.1f} s{detail}"

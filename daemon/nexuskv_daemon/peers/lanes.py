@@ -60,6 +60,7 @@ class Lane:
         self._numbers = itertools.count(1)
         self._orders: dict[int, _Order] = {}
         self._unsent: deque[_Order] = deque()
+        self.closed = False
         self.reason = ""
         """Why the last connection ended."""
 
@@ -83,7 +84,8 @@ class Lane:
         return [order.outcomes[pull.id] for pull in pulls]
 
     def close(self) -> None:
-        """Ends what is outstanding as CLOSED."""
+        """Ends what is outstanding as CLOSED, and likewise all that is asked for later."""
+        self.closed = True
         self._hang_up()
         while self._unsent:
             self._unsent.popleft().end_unsent(Outcome.CLOSED)
@@ -92,7 +94,9 @@ class Lane:
         """Offers the transport what it has not taken yet."""
         while self._unsent:
             order = self._unsent[0]
-            if time.monotonic() >= order.deadline:
+            if self.closed:
+                order.end_unsent(Outcome.CLOSED)
+            elif time.monotonic() >= order.deadline:
                 order.end_unsent(Outcome.DEADLINE)
             else:
                 self._offer(order)

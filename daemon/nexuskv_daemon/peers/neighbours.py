@@ -143,7 +143,7 @@ class Neighbours:
             peer.myself = True
             link.close("this is myself")
         guest = Guest(self._serving, link)
-        connected = peer.joined(link, guest, self._transports)
+        connected = peer.joined(link, guest, self._transports, self._serving.mappings)
         self._links += 1
         self._tell()
         log.info("%s (%s) is connected", peer.address, peer.instance)

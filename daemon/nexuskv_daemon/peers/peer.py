@@ -1,33 +1,33 @@
-"""One other host, as this one knows it: its link, the lane that its pages come over, how quick and how reliable it is.
+"""One other host, as this one knows it: its link, the ways that its pages come, how quick and how reliable it is.
 
-Owns what was learnt on a link, the choice of the lane, and the peer's figures. Knows nothing of the core, nor of how a
-link came to be.
+Owns what was learnt on a link, and the peer's figures. Knows nothing of the core, nor of how a link came to be.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nexuskv import contract
 from nexuskv.contract import Descriptor
 from nexuskv.errors import DescriptorError, NexusError
-from nexuskv.protocol.hosts import PeerStats
+from nexuskv.protocol.hosts import PathStats, PeerStats
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.breaker import Breaker
 from nexuskv_daemon.peers.gauge import Gauge
 from nexuskv_daemon.peers.lanes import Lane
 from nexuskv_daemon.peers.link import Link
+from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.serving import Guest
-from nexuskv_transport.base import Region, Transport
+from nexuskv_daemon.peers.ways import Path, Ways, ways_to
+from nexuskv_transport.base import Transport
 
+log = logging.getLogger(__name__)
 MOST_TROUBLE = 200
 """Characters of it that are shown."""
-FAIR_SECONDS = 0.5
-"""Whoever had less time than this is not to blame."""
 
 
 class Unusable(NexusError):
@@ -47,18 +47,12 @@ class Counters:
 
 @dataclass(slots=True, eq=False)
 class Connected:
-    """A link, and what was learnt on it: nothing of that outlives it. `lane` is None where no transport is shared."""
+    """A link, and what was learnt on it: nothing of that outlives it."""
 
     link: Link
     guest: Guest
-    lane: Lane | None
-    regions: dict[int, Region] = field(default_factory=dict)
+    ways: Ways
     arenas: dict[tuple[str, bytes], int] = field(default_factory=dict)
-
-    def learn(self, told: p.Regions) -> None:
-        """The peer told of memory; that of other transports is of no use."""
-        if self.lane is not None and told.scheme == self.lane.scheme:
-            self.regions.update((region.number, region) for region in told.regions)
 
     async def arena(self, tenant: str, descriptor: Descriptor) -> int:
         """The peer's number for a descriptor's pages, 0 when it has none. Raises Unusable, LinkLost, PeerRefused."""
@@ -92,7 +86,7 @@ class Peer:
         self.trouble = ""
         self.counters = Counters()
         self.breaker = Breaker(random.random)
-        self._gauges: defaultdict[str, Gauge] = defaultdict(Gauge)
+        self._paths: dict[str, Path] = {}
         self._links: list[Connected] = []
 
     @property
@@ -108,43 +102,54 @@ class Peer:
         """Ends its links and lanes."""
         for each in self._links:
             each.link.close("the daemon is stopping")
-            if each.lane is not None:
-                each.lane.close()
+            each.ways.close()
 
     @property
-    def scheme(self) -> str:
-        """The path that its pages come over, "" while there is none."""
-        connected = self.connected
-        return connected.lane.scheme if connected is not None and connected.lane is not None else ""
+    def path(self) -> Path | None:
+        """What its pages come over, None while there is nothing."""
+        way = self.connected.ways.taken if self.connected is not None else None
+        return way.path if way is not None else None
 
     @property
     def gauge(self) -> Gauge:
         """Of that path."""
-        return self.gauge_of(self.connected.lane if self.connected is not None else None)
+        return self.path.gauge if self.path is not None else Gauge()
 
-    def gauge_of(self, lane: Lane | None) -> Gauge:
-        """Of the path that a lane takes."""
-        return self._gauges[lane.scheme if lane is not None else ""]
-
-    def joined(self, link: Link, guest: Guest, transports: Mapping[str, Transport]) -> Connected:
+    def joined(
+        self, link: Link, guest: Guest, transports: Mapping[str, Transport], memory: Mappings
+    ) -> Connected:
         """A link to it is up."""
         self.instance = link.theirs.instance
-        schemes = ((address.partition(":")[0], address) for address in link.theirs.data)
-        found = next(((scheme, address) for scheme, address in schemes if scheme in transports), None)
-        lane = Lane(transports[found[0]], found[1]) if found else None
-        connected = Connected(link, guest, lane)
-        link.on_regions = connected.learn
-        link.on_pong = self.gauge_of(lane).answered
+        theirs = _best_first(link.theirs.data)
+        lanes = [Lane(transports[scheme], theirs[scheme]) for scheme in theirs if scheme in transports]
+        self._paths.update(
+            (lane.scheme, Path(lane.scheme)) for lane in lanes if lane.scheme not in self._paths
+        )
+        connected = Connected(link, guest, ways_to(self.address, lanes, self._paths, memory))
+        link.on_regions = connected.ways.learn
+        link.on_pong = self._answered
         self._links.append(connected)
+        self._say_what_lacks(transports, theirs)
         return connected
+
+    def _answered(self, seconds: float) -> None:
+        """Each pull, whatever its path, begins with a message over the link."""
+        for path in self._paths.values():
+            path.gauge.answered(seconds)
+
+    def _say_what_lacks(self, ours: Iterable[str], theirs: Iterable[str]) -> None:
+        for schemes, who in ((set(ours) - set(theirs), "the peer"), (set(theirs) - set(ours), "this host")):
+            for scheme in schemes - {"tcp"}:
+                path = self._paths.setdefault(scheme, Path(scheme))
+                path.trouble = f"{who} has no {scheme}"
+                log.info("%s: pages do not come over %s: %s", self.address, scheme, path.trouble)
 
     def parted(self, connected: Connected) -> None:
         """The link ended: what it still brought is given up."""
         self._links.remove(connected)
         self.counters.pages_out += connected.guest.pages
         self.trouble = connected.link.ended
-        if connected.lane is not None:
-            connected.lane.close()
+        connected.ways.close()
 
     def succeeded(self) -> None:
         """It did what it should."""
@@ -160,11 +165,13 @@ class Peer:
         """For people and for the estimate of what a pull costs."""
         gauge, count = self.gauge, self.counters
         return PeerStats(
-            address=self.address, instance=self.instance, state=self._state(), path=self.scheme,
+            address=self.address, instance=self.instance, state=self._state(),
+            path=self.path.name if self.path is not None else "",
             latency=gauge.latency, bandwidth=gauge.bandwidth,
             pages_in=count.pages_in, bytes_in=count.bytes_in,
             pages_out=count.pages_out + sum(each.guest.pages for each in self._links),
             bad_pages=count.bad_pages, failures=count.failures, trouble=self.trouble[:MOST_TROUBLE],
+            paths=[_stats(path) for path in self._paths.values()],
         )  # fmt: skip
 
     def _state(self) -> str:
@@ -173,3 +180,16 @@ class Peer:
         if self.connected is None:
             return "connecting" if self.static else "gone"
         return "resting" if self.breaker.resting(time.monotonic()) else "connected"
+
+
+def _best_first(addresses: Iterable[str]) -> dict[str, str]:
+    """The first address of each scheme, RDMA before all others."""
+    found: dict[str, str] = {}
+    for address in addresses:
+        found.setdefault(address.partition(":")[0], address)
+    return dict(sorted(found.items(), key=lambda each: each[0] != "rdma"))
+
+
+def _stats(path: Path) -> PathStats:
+    gauge = path.gauge
+    return PathStats(path.name, gauge.latency, gauge.bandwidth, path.nbytes, path.trouble[:MOST_TROUBLE])

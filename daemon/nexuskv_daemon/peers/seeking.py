@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nexuskv.contract import AllPages, Descriptor, permissions
+from nexuskv.contract import AllPages, Descriptor
 from nexuskv.errors import NexusError
 from nexuskv.protocol import messages as m
 from nexuskv_daemon.peers.neighbours import Neighbours
-from nexuskv_daemon.peers.peer import FAIR_SECONDS, Connected, Peer
+from nexuskv_daemon.peers.peer import Connected, Peer
+from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
 LOOK_SECONDS = 1.0
 REACH_SECONDS = 1.0
@@ -86,8 +87,7 @@ class Seeker:
             (peer, way)
             for peer in peers
             if (way := peer.connected) is not None
-            and way.lane is not None
-            and permissions.may_travel(question.descriptor, way.lane.scheme)
+            and way.ways.carry(question.descriptor)
             and question.tenant in way.link.tenants
             and peer.breaker.closed(now)
         ]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import Future
 
-from nexuskv.errors import StartupError
+from nexuskv.errors import LocalError, StartupError
 from nexuskv_daemon.core.requests import Identity
 from nexuskv_daemon.peers import messages as p
 from nexuskv_daemon.peers.board import Board
@@ -31,7 +31,13 @@ from nexuskv_daemon.peers.memory import Mappings
 from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.seeking import Seeker
 from nexuskv_daemon.peers.serving import Serving
-from nexuskv_daemon.peers.settings import Settings, endpoint, is_anywhere
+from nexuskv_daemon.peers.settings import (
+    DataAddress,
+    Settings,
+    data_addresses,
+    is_anywhere,
+    reached_at,
+)
 from nexuskv_transport.base import Identity as PeerIdentity
 from nexuskv_transport.base import Listener, Plain, Transport
 from nexuskv_transport.registry import open_transport
@@ -100,7 +106,7 @@ class PeersThread:
     async def _assemble(self, stack: contextlib.AsyncExitStack) -> Errands:
         settings = self._settings
         dialler = Dialler(settings)
-        transports = self._transports(stack)
+        transports, served = self._transports(stack)
         mappings = Mappings(transports)
         stack.callback(mappings.close)
         summer = Summer()
@@ -109,11 +115,12 @@ class PeersThread:
         if sock is not None:
             stack.callback(sock.close)
         advertise = _advertised(settings, sock)
-        data = [self._serve(transports, address, advertise, stack) for address in _data(settings)]
+        data = [self._serve(transports, address, advertise, stack) for address in served]
         hello = p.Hello(0, p.PROTOCOL_VERSION, self._who.instance, self._who.boot_epoch, advertise, data)
         grounds = Grounds(self._door, mappings)
         errands = Errands(self._door, mappings, grounds)
-        serving = Serving(self._door, mappings, summer, errands.take)
+        schemes = frozenset(address.scheme for address in served)
+        serving = Serving(self._door, mappings, summer, errands.take, schemes)
         neighbours = Neighbours(dialler, hello, transports, serving, self._door)
         directory = self._directory(advertise, mappings)
         errands.employ(Seeker(neighbours, directory), Lander(mappings, summer), neighbours, directory)
@@ -139,28 +146,51 @@ class PeersThread:
         session = LocalSession(self._door, mappings, "")
         return Directory(Board(self._settings.directory), host, advertise, session)
 
-    def _transports(self, stack: contextlib.AsyncExitStack) -> dict[str, Transport]:
-        """One a scheme: those that this host serves by, and TCP, which every host can pull by."""
+    def _transports(self, stack: contextlib.AsyncExitStack) -> tuple[dict[str, Transport], list[DataAddress]]:
+        """One a scheme: those that this host serves by, with the addresses, and TCP, which every host can pull by.
+
+        What this host turns out not to have is done without, if something else was asked for too.
+        """
         found: dict[str, Transport] = {}
-        for address in (*_data(self._settings), "tcp:"):
-            scheme = address.partition(":")[0]
-            if scheme not in found:
-                found[scheme] = open_transport(address, self._settings.security)
-                stack.callback(found[scheme].close)
-        return found
+        served: list[DataAddress] = []
+        lacking: list[StartupError] = []
+        for address in data_addresses(self._settings):
+            try:
+                self._open(found, address, stack)
+            except StartupError as error:
+                lacking.append(error)
+            else:
+                served.append(address)
+        if lacking and not served:
+            raise lacking[0]
+        for each in lacking:
+            log.warning("pages are served without it, by other ways: %s", each)
+        self._open(found, DataAddress("tcp:", "tcp:"), stack)
+        return found, served
+
+    def _open(
+        self, found: dict[str, Transport], address: DataAddress, stack: contextlib.AsyncExitStack
+    ) -> None:
+        if address.scheme not in found:
+            found[address.scheme] = open_transport(address.opens, self._settings.security)
+            stack.callback(found[address.scheme].close)
 
     def _serve(
         self,
         transports: dict[str, Transport],
-        address: str,
+        address: DataAddress,
         advertise: str,
         stack: contextlib.AsyncExitStack,
     ) -> str:
         """Begins to serve pages at an address. Returns what peers are told."""
-        listener = transports[address.partition(":")[0]].listen(address, self._admit)
+        try:
+            listener = transports[address.scheme].listen(address.listens, self._admit)
+        except LocalError as error:
+            raise StartupError(f"--data: {error}") from None
         self._door.loop.add_reader(listener.fileno(), _accept, listener)
         stack.callback(self._door.loop.remove_reader, listener.fileno())
-        return _told(listener.address, advertise)
+        log.info("pages are served on %s", listener.address)
+        return reached_at(listener.address, advertise)
 
     def _admit(self, who: PeerIdentity) -> Collection[str]:
         """Called in a transport's thread."""
@@ -180,14 +210,6 @@ def _accept(listener: Listener) -> None:
     listener.accept()  # the listener holds who is served
 
 
-def _data(settings: Settings) -> tuple[str, ...]:
-    """Where pages are served; next to the control port unless something else was said."""
-    if settings.data or not settings.listen:
-        return settings.data
-    host, port = endpoint(settings.listen)
-    return (str(Endpoint(host, port + 1 if port else 0)),)
-
-
 def _advertised(settings: Settings, sock: socket.socket | None) -> str:
     """Where others reach this host, "" when nobody can. Raises StartupError."""
     if sock is None:
@@ -198,11 +220,3 @@ def _advertised(settings: Settings, sock: socket.socket | None) -> str:
     if is_anywhere(host):
         raise StartupError(f"others cannot connect to {host}: say --advertise tcp://this-host:{port}")
     return str(Endpoint(host, port))
-
-
-def _told(address: str, advertise: str) -> str:
-    """A data address as peers reach it: all addresses of this host stand for the advertised one."""
-    if not address.startswith("tcp:"):
-        return address
-    host, port = endpoint(address)
-    return str(Endpoint(endpoint(advertise).host, port)) if is_anywhere(host) and advertise else address

@@ -27,7 +27,6 @@ from nexuskv_daemon.peers.door import Door
 from nexuskv_daemon.peers.link import Link
 from nexuskv_daemon.peers.local import LocalSession
 from nexuskv_daemon.peers.memory import Mappings
-from nexuskv_transport.base import Region
 
 MOST_OFFERS = 8
 Take = Callable[[Link, p.Offer], Awaitable[p.Taken]]
@@ -36,12 +35,13 @@ Take = Callable[[Link, p.Offer], Awaitable[p.Taken]]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all links serve from; `accept` pulls what a peer offers."""
+    """What all links serve from, and by which `schemes`; `take` pulls what a peer offers."""
 
     door: Door
     mappings: Mappings
     summer: Summer
     take: Take
+    schemes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Guest:
         arena = self._at(request.arena)
         async with self._held(request, request.keys) as served:
             checksums = await self._summed(request, arena, served)
-            pages = self._pages(served.handles, checksums)
+            pages = await self._pages(served.handles, checksums)
         self.pages += len(pages)
         return p.Pinned(request.id, served.start, pages)
 
@@ -138,7 +138,7 @@ class Guest:
             found.append((handles[each.page], place))
             cuts.append(cut(page, blocks.extents(layer, place)))
         sums = await self._serving.summer.sums(cuts)
-        self._tell_regions({segment_of(handle) for handle, _ in found} - self._told)
+        await self._tell_regions({segment_of(handle) for handle, _ in found} - self._told)
         return [
             p.RemoteBlock(*mappings.place(handle), place, checksum.to_bytes(8, "little"))
             for (handle, place), checksum in zip(found, sums, strict=True)
@@ -181,21 +181,22 @@ class Guest:
         fresh = dict(zip(lacking, made, strict=True))
         return [known or fresh[place] for place, known in enumerate(served.checksums)]
 
-    def _pages(self, handles: list[int], checksums: list[int]) -> list[p.RemotePage]:
-        self._tell_regions({segment_of(handle) for handle in handles} - self._told)
+    async def _pages(self, handles: list[int], checksums: list[int]) -> list[p.RemotePage]:
+        await self._tell_regions({segment_of(handle) for handle in handles} - self._told)
         places = [self._serving.mappings.place(handle) for handle in handles]
         return [
             p.RemotePage(segment, offset, checksum.to_bytes(8, "little"))
             for (segment, offset), checksum in zip(places, checksums, strict=True)
         ]
 
-    def _tell_regions(self, segments: set[int]) -> None:
-        by_scheme: dict[str, list[Region]] = {}
-        for segment in sorted(segments):
-            for scheme, region in self._serving.mappings.regions(segment).items():
-                by_scheme.setdefault(scheme, []).append(region)
-        for scheme, regions in by_scheme.items():
-            self._link.tell(p.Regions(0, scheme, regions))
+    async def _tell_regions(self, segments: set[int]) -> None:
+        """Of the tenants' memory that the peer may see and only by what it can use: a device pins what it serves."""
+        usable = {address.partition(":")[0] for address in self._link.theirs.data} | {"tcp"}
+        for scheme in sorted(self._serving.schemes & usable):
+            found = [await self._serving.mappings.region(segment, scheme) for segment in sorted(segments)]
+            regions = [region for region in found if region is not None]
+            if regions:
+                self._link.tell(p.Regions(0, scheme, regions))
         self._told |= segments
 
     def _refuse_more_offers(self) -> None:

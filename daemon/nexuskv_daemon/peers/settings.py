@@ -5,6 +5,7 @@ Owns the spelling of addresses. Opens nothing.
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from nexuskv.errors import LocalError, StartupError
 from nexuskv_daemon.config import PeerOptions
@@ -12,6 +13,8 @@ from nexuskv_transport.base import Plain, Security, Tls
 from nexuskv_transport.tcp.address import Endpoint, parse
 
 PLAIN = Plain()
+BESIDE = {"tcp": 1, "rdma": 2}
+"""Where pages are served when only the scheme was said: at so many ports after that of `--listen`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,56 @@ def endpoint(address: str) -> Endpoint:
         return parse(address)
     except LocalError as error:
         raise StartupError(str(error)) from None
+
+
+class DataAddress(NamedTuple):
+    """Where pages are served: `opens` is for `open_transport`, `listens` for its transport to listen on."""
+
+    opens: str
+    listens: str
+
+    @property
+    def scheme(self) -> str:
+        """Of both."""
+        return scheme_of(self.listens)
+
+
+def data_addresses(told: Settings) -> list[DataAddress]:
+    """Where to serve pages: RDMA before the others, TCP if nothing was said. Raises StartupError."""
+    said = told.data or (("tcp:",) if told.listen else ())
+    return sorted((_data_address(told, each) for each in said), key=lambda each: each.scheme != "rdma")
+
+
+def _data_address(told: Settings, said: str) -> DataAddress:
+    """What is said in short, such as "rdma:", "rdma://DEVICE" and "tcp:", stands beside `--listen`."""
+    scheme, place = scheme_of(said), said.partition(":")[2].removeprefix("//")
+    if scheme not in BESIDE or ":" in place or (place and scheme != "rdma"):
+        return DataAddress(said, said)
+    if not told.listen:
+        raise StartupError(f"--data {said} stands beside --listen: give that, or say {scheme}://HOST:PORT")
+    host, port = endpoint(told.listen)
+    listens = with_scheme(scheme, Endpoint(host, port + BESIDE[scheme] if port else 0))
+    return DataAddress(said if place else reached_at(listens, told.advertise), listens)
+
+
+def reached_at(address: str, advertise: str) -> str:
+    """A data address as peers reach it: all addresses of this host stand for the advertised one."""
+    scheme, _, rest = address.partition(":")
+    if scheme not in BESIDE or not advertise:
+        return address
+    host, port = endpoint(f"tcp:{rest}")
+    host = endpoint(advertise).host if is_anywhere(host) else host
+    return with_scheme(scheme, Endpoint(host, port))
+
+
+def with_scheme(scheme: str, place: Endpoint) -> str:
+    """Host and port as an address of a transport."""
+    return scheme + str(place).removeprefix("tcp")
+
+
+def scheme_of(address: str) -> str:
+    """What names the transport."""
+    return address.partition(":")[0]
 
 
 def is_anywhere(host: str) -> bool:

@@ -2,10 +2,8 @@
 
 import contextlib
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +13,8 @@ from nexuskv_transport import Connection, Outcome, Plain, Pull, Transport, open_
 from nexuskv_transport.checks.far import OURS, SERVED, FarCard, FarOrders, Memory, content
 from nexuskv_transport.checks.pulling import all_ok, arrived, pull_all, wait_for
 from tests.softroce.agent import Remote, on_the_other_host
-from tests.softroce.guests import FIRST, PAUSE, SECOND
+from tests.softroce.guests import FIRST, SECOND
+from tests.softroce.pausing import paused
 
 MIB = 1 << 20
 HERE, THERE = (f"rdma://{host.address}:0" for host in (FIRST, SECOND))
@@ -129,7 +128,7 @@ def test_a_link_that_stays_down_ends_pulls_in_time(near: Transport, far: Far, in
 def test_a_pause_of_the_other_host_is_survived(near: Transport, far: Far, into: memoryview) -> None:
     with near.connect(far.card.address) as connection:
         pulls = pages(far, into, MIB)
-        with _paused(0.5):
+        with paused(0.5):
             assert connection.pull(pulls, time.monotonic() + SECONDS) == len(pulls)
             assert all_ok(outcomes(connection, pulls, SECONDS))
 
@@ -140,7 +139,7 @@ def test_a_long_pause_of_the_other_host_ends_pulls_in_time(
     with near.connect(far.card.address) as connection:
         pulls = pages(far, into, MIB)
         assert all_ok(pull_all(connection, pulls[:1]))
-        with _paused(5):
+        with paused(5):
             start = time.monotonic()
             assert connection.pull(pulls, start + 1) == len(pulls)
             found = outcomes(connection, pulls, 1)
@@ -172,16 +171,3 @@ def _nothing_more_is_written(into: memoryview) -> None:
 
 def _link(state: str) -> None:
     subprocess.run(["ip", "link", "set", FIRST.link, state], check=True)
-
-
-@contextlib.contextmanager
-def _paused(seconds: float) -> Iterator[None]:
-    """Has the host stop the other guest; waits at the end until it goes on."""
-    (Path("/job") / "pause.new").write_text(str(seconds))
-    request = (Path("/job") / "pause.new").rename(Path("/job") / PAUSE)
-    while request.exists():
-        time.sleep(0.01)
-    resumed = threading.Timer(seconds, lambda: None)
-    resumed.start()
-    yield
-    resumed.join()

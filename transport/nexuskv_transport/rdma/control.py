@@ -134,7 +134,7 @@ class Control:
         match answer:
             case Answer():
                 lane.connect(answer.address)
-                return lane.proves(answer)
+                return lane.proves(answer, lambda: self._cutter.sentence is None)
             case Turned():
                 raise NotPermitted(f"the peer serves no memory of tenant {tenant!r}: {answer.sentence}")
             case Offer():

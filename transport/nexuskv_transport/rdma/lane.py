@@ -8,7 +8,7 @@ import secrets
 import select
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from nexuskv.errors import StartupError
@@ -58,15 +58,15 @@ class Lane:
         """Raises StartupError."""
         self._pair.connect(self.address, theirs, self._entry.row, NO_ACCESS)
 
-    def proves(self, answer: Answer) -> bool:
-        """Whether a READ really gets through to the peer. Waits for it."""
+    def proves(self, answer: Answer, wanted: Callable[[], bool]) -> bool:
+        """Whether a READ really gets through to the peer. Waits for it, as long as it is `wanted`."""
         landing = Probe(self._domain, remote=False)
         try:
             here, there = landing.registration.lkey, answer.probe_rkey
             nbytes = len(answer.probe)
             self.offer([Read(-1, landing.address, here, answer.probe_address, there, nbytes, last=True)])
             until = time.monotonic() + PROOF_SECONDS
-            while self._window and self.failure is None and time.monotonic() < until:
+            while self._window and self.failure is None and time.monotonic() < until and wanted():
                 readable, _, _ = select.select([self.completions.fd], [], [], 0.1)
                 self.drain(signalled=bool(readable))
             return landing.read() == answer.probe

@@ -18,8 +18,9 @@ from nexuskv_transport.rdma.handshake import PROBE_BYTES
 from nexuskv_transport.rdma.reads import Stretch
 from nexuskv_transport.rdma.verbs import Device, Domain, Registration
 
-CHUNK_BYTES = 64 << 30
-"""Most bytes of one registration: what devices and their drivers are known to take, whatever they say."""
+CHUNK_BYTES = 256 << 20
+"""Most bytes of one registration: pyverbs holds the interpreter lock while a device registers, so between two chunks
+the other threads of a daemon get on. Devices take more, and so many keys too."""
 
 
 class Probe:
@@ -81,18 +82,19 @@ class Regions:
     def expose(self, number: int, buffer: memoryview, tenant: str) -> KeyedRegion:
         """Registers memory. Raises LocalError, or StartupError if the device takes no more."""
         domain, start = self.trust(tenant).domain, address_of(buffer)
-        with self._lock, ExitStack() as stack:
-            if number in self._exposed:
-                raise LocalError(f"region {number} is exposed already: withdraw it first")
-            local, chunks = [], []
+        local, chunks = [], []
+        with ExitStack() as stack:
             for address in range(start, start + buffer.nbytes, self._chunk_bytes):
                 nbytes = min(self._chunk_bytes, start + buffer.nbytes - address)
                 registration = Registration(domain, address, nbytes, remote=True)
                 stack.callback(registration.close)
                 local.append(Stretch(address, nbytes, registration.lkey))
                 chunks.append(Chunk(address, nbytes, registration.rkey))
-            self._exposed[number] = Exposed(start, buffer.nbytes, tenant, local, stack.pop_all())
-            insort(self._starts, (start, number))
+            with self._lock:
+                if number in self._exposed:
+                    raise LocalError(f"region {number} is exposed already: withdraw it first")
+                self._exposed[number] = Exposed(start, buffer.nbytes, tenant, local, stack.pop_all())
+                insort(self._starts, (start, number))
         return KeyedRegion(number, buffer.nbytes, tuple(chunks))
 
     def withdraw(self, number: int) -> None:
@@ -103,7 +105,7 @@ class Regions:
                 raise LocalError(f"region {number} is not exposed")
             self._starts.remove((exposed.start, number))
             self._last = None
-            exposed.registered.close()
+        exposed.registered.close()
 
     def around(self, address: int, nbytes: int) -> Exposed:
         """The exposed memory that those bytes lie in. Raises LocalError if they lie in none."""

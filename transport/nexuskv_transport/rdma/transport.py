@@ -75,7 +75,8 @@ def _device_for(address: str) -> Device:
     found = devices()
     if not found:
         raise StartupError("this host has no RDMA device: use tcp, or `rdma link add` a soft-RoCE one")
-    host = urlsplit(address).hostname or ""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
     if host in found:
         return Device(host)
     for name in found:
@@ -83,4 +84,6 @@ def _device_for(address: str) -> Device:
         if any(entry.ipv4 == host for entry in device.entries()):
             return device
         device.close()
+    if host and parts.port is None:
+        raise StartupError(f"no RDMA device here is named {host} or has that address: {', '.join(found)}")
     return Device(found[0])

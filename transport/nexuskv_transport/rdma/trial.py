@@ -46,7 +46,7 @@ class TrialOrders(msgspec.Struct):
 
 
 class Found(msgspec.Struct):
-    """One run: MiB/s for pages, CPU milliseconds a GiB for `rdma_cpu`."""
+    """One run: MiB/s for pages, CPU milliseconds a GiB for `rdma_cpu_data`."""
 
     name: str
     value: float
@@ -92,7 +92,7 @@ def main() -> None:
 def _cpu(mib: int, rdma: int, by_rdma: Puller, tcp: int, by_tcp: Puller) -> Found:
     a_gib = 1024 / mib
     return Found(
-        "rdma_cpu",
+        "rdma_cpu_data",
         _cpu_ms(rdma, lambda: by_rdma(MIB, mib)) * a_gib,
         _cpu_ms(tcp, lambda: by_tcp(MIB, mib)) * a_gib,
     )

@@ -48,8 +48,8 @@ _MASK_STATE = 1
 _INIT_PD, _INIT_SEND_OPS = 1, 1 << 6
 _WITH_READ = 1 << 4
 
-ACK_TIMEOUT = 16  # 4.096 us * 2^16 = 0.27 s for an answer, eight times: 2.1 s until a silent peer is given up
-RETRIES = 7
+ACK_TIMEOUT = 16  # 4.096 us * 2^16 = 0.27 s for an answer, seven times: 1.9 s until a silent peer is given up
+RETRIES = 6  # soft-RoCE takes 7 to mean for ever
 RNR_TIMER = 12
 EVENTS = "anon_inode:[infinibandevent]"
 
