@@ -88,7 +88,7 @@ def serve(chosen: Config) -> None:
         identity = _identity(chosen)
         server = _assemble(chosen, budget, known, listener, identity, stack)
         if chosen.outside.wanted:
-            _go_outside(chosen, identity, server, stack)
+            _go_outside(chosen, budget, identity, server, stack)
         _spare_the_collector()
         _heed_signals(server, stack)
         if early:
@@ -140,12 +140,14 @@ def _assemble(
     return server
 
 
-def _go_outside(chosen: Config, identity: Identity, server: Server, stack: contextlib.ExitStack) -> None:
+def _go_outside(
+    chosen: Config, budget: int, identity: Identity, server: Server, stack: contextlib.ExitStack
+) -> None:
     # Most daemons know no other host.
     from nexuskv_daemon.peers.service import PeersThread  # noqa: PLC0415  # loaded by those that do
     from nexuskv_daemon.peers.settings import settings  # noqa: PLC0415  # likewise
 
-    thread = PeersThread(settings(chosen.outside, chosen.tenant(os.geteuid())), identity, server)
+    thread = PeersThread(settings(chosen.outside, chosen.tenant(os.geteuid()), budget), identity, server)
     outside = thread.start()
     server.go_outside(outside)
     if chosen.outside.directory:

@@ -28,8 +28,8 @@ class Cost(NamedTuple):
 
 
 @contextlib.contextmanager
-def serving_daemon(mib: int) -> Iterator[Callable[[], Cost]]:
-    """Yields what measures once, by pulling so many pages of 1 MiB each way. Raises StartupError."""
+def serving_daemon(mib: int, times: int) -> Iterator[Callable[[], Cost]]:
+    """Yields what measures once, by pulling so many pages of 1 MiB so many times each way. Raises StartupError."""
     port = _free_port()
     memory = ("--memory", str((mib + 2) * MIB), "--segment-bytes", str((mib + 2) * MIB))
     served = ("--listen", f"tcp://127.0.0.1:{port}", "--data", "rdma:", "--data", "tcp:")
@@ -45,7 +45,7 @@ def serving_daemon(mib: int) -> Iterator[Callable[[], Cost]]:
         _put(client, mib)
         for puller, path in ((rdma, "rdma"), (tcp, "tcp")):
             _warm(puller, mib, path)
-        yield lambda: Cost(_cost(rdma, mib, source.pid), _cost(tcp, mib, source.pid))
+        yield lambda: Cost(*(_cost(puller, mib, times, source.pid) for puller in (rdma, tcp)))
 
 
 def _opened(client: nexuskv.Client, mib: int) -> tuple[nexuskv.Cache, list[bytes]]:
@@ -71,11 +71,12 @@ def _warm(puller: nexuskv.Client, mib: int, path: str) -> None:
         _pull(puller, mib)
 
 
-def _cost(puller: nexuskv.Client, mib: int, pid: int) -> float:
+def _cost(puller: nexuskv.Client, mib: int, times: int, pid: int) -> float:
     before = _on_cpu_ns(pid)
-    if not _pull(puller, mib):
-        raise StartupError("pages did not come while they were measured")
-    return (_on_cpu_ns(pid) - before) / 1e6 * GIB / (mib * MIB)
+    for _ in range(times):
+        if not _pull(puller, mib):
+            raise StartupError("pages did not come while they were measured")
+    return (_on_cpu_ns(pid) - before) / 1e6 * GIB / (times * mib * MIB)
 
 
 def _pull(puller: nexuskv.Client, mib: int) -> bool:

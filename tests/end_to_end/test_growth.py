@@ -50,6 +50,18 @@ def test_a_reservation_of_many_segments_waits_for_them(client: nexuskv.Client) -
     assert verified(cache, keys(cache, 256)) == 256
 
 
+def test_a_chain_grows_into_memory_that_another_descriptor_does_not_use(client: nexuskv.Client) -> None:
+    """Its own pages cannot make way for it: it hangs from them."""
+    one, other = client.open(A, model="m"), client.open(B, model="m")
+    put(other, keys(other, 64))
+    put(one, keys(one, 128))
+    client.evict("b")
+
+    for length in (200, 256):
+        assert put(one, keys(one, length)) > 0
+        assert verified(one, keys(one, length)) == length
+
+
 def test_a_page_larger_than_a_segment_gets_one_of_its_own(client: nexuskv.Client) -> None:
     cache = client.open(small("large", kib=200), model="m")
 

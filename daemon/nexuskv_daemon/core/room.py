@@ -42,13 +42,23 @@ class Room:
         self._refuse_hopeless(arena, need)
         if self.memory.growing(arena):
             return False
-        if self._plan(arena, now) or self._take_over(arena, need, list(others), now):
+        if self._plan(arena, now) or self._take_over(
+            arena, need, list(others), now, own=arena.evictable_at_most
+        ):
             return False
         if len(arena.pool) + arena.evictable_at_most < need:
             raise self._full(arena, need)
+        return self._evict_for(arena, need, list(others), now)
+
+    def _evict_for(self, arena: Arena, need: int, others: list[Arena], now: float) -> bool:
+        """As `make`, by what may go of its own; of others when that is less than it looked like."""
         while len(arena.pool) < need:
-            if not self.evict(arena, need - len(arena.pool)):
-                raise self._full(arena, need)
+            if self.evict(arena, need - len(arena.pool)):
+                continue
+            # What is left of its own are pages that others hang from, or that somebody reads.
+            if self._take_over(arena, need, others, now, own=0):
+                return False
+            raise self._full(arena, need)
         return True
 
     def _keep_to_budget(self, arenas: Iterable[Arena], now: float) -> None:
@@ -110,11 +120,14 @@ class Room:
         if need * arena.slot_bytes > self.memory.budget:
             raise self._full(arena, need)
 
-    def _take_over(self, arena: Arena, need: int, others: list[Arena], now: float) -> bool:
-        """Empties segments of other arenas until one of `arena` fits in; none if that could not help."""
+    def _take_over(self, arena: Arena, need: int, others: list[Arena], now: float, own: int) -> bool:
+        """Empties segments of other arenas until one of `arena` fits in; none if that could not help.
+
+        `own` slots at most could come from its own pages.
+        """
         if self.memory.resting(now):
             return False
-        short = need - len(arena.pool) - arena.evictable_at_most
+        short = need - len(arena.pool) - own
         donors = self._donors(arena, others, desperate=short > 0)
         chosen = [(donor, number) for donor in donors for number in reclaim.emptiable(donor)]
         left = self.memory.budget - self.memory.used

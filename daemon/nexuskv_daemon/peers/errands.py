@@ -58,12 +58,16 @@ class Errands:
         self._directory: Directory | None = None
 
     def employ(
-        self, seeker: Seeker, lander: Lander, neighbours: Neighbours, directory: Directory | None
+        self,
+        seeker: Seeker,
+        lander: Lander,
+        fetcher: Fetcher,
+        neighbours: Neighbours,
+        directory: Directory | None,
     ) -> None:
         """Those who do the work: they in turn were made with what offers go to."""
-        self._seeker = seeker
-        self._fetcher = Fetcher(seeker, lander)
-        self._groups = GroupFetcher(seeker, lander, self._fetcher, self._grounds)
+        self._seeker, self._fetcher = seeker, fetcher
+        self._groups = GroupFetcher(seeker, lander, fetcher, self._grounds)
         self._neighbours, self._directory = neighbours, directory
 
     async def perform(self, effect: Abroad) -> None:

@@ -22,8 +22,7 @@ from nexuskv_daemon.peers.peer import Peer, Unusable
 from nexuskv_daemon.peers.seeking import Candidate, Seeker
 from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
-BATCH_BYTES = 32 << 20
-BATCH_PAGES = 256
+BATCH_PAGES = 1024
 """A batch is pinned there, pulled and committed while the next one is being pinned."""
 TRIES = 3
 """Peers that one fetch turns to, at most."""
@@ -89,9 +88,11 @@ class Outcome:
 class Fetcher:
     """All fetches of the daemon."""
 
-    def __init__(self, seeker: Seeker, lander: Lander) -> None:
+    def __init__(self, seeker: Seeker, lander: Lander, batch_bytes: int) -> None:
+        """A batch has as many pages as fit `batch_bytes`, one at least."""
         self._seeker = seeker
         self._lander = lander
+        self._batch_bytes = batch_bytes
         self._pulls: dict[tuple[int, bytes], asyncio.Task[Outcome]] = {}
         self._ends: dict[tuple[int, bytes], asyncio.Future[None]] = {}
 
@@ -180,7 +181,7 @@ class Fetcher:
 
     async def _batches(self, candidate: Candidate, missing: Wanted, until: float, total: Outcome) -> None:
         """Batch after batch, each being pinned while the one before it is pulled."""
-        batches = _split(missing, total.reached, candidate.stop)
+        batches = _split(missing, total.reached, candidate.stop, self._batch_bytes)
         pin = partial(missing.ask.pin, candidate)
         pins = [asyncio.create_task(pin(batches[0].keys, until))]
         try:
@@ -227,11 +228,11 @@ def _release(candidate: Candidate, granted: Granted) -> None:
     candidate.connected.link.tell(granted.release())
 
 
-def _split(missing: Wanted, reached: int, stop: int) -> list[Batch]:
+def _split(missing: Wanted, reached: int, stop: int, batch_bytes: int) -> list[Batch]:
     """What to pin together. What is not chained is one batch: its boundary is pinned as a whole."""
     if not missing.ground.chained:
         return [Batch(missing.keys, [], missing.parent)]
-    pages = max(1, min(BATCH_PAGES, BATCH_BYTES // missing.ground.descriptor.page_bytes))
+    pages = max(1, min(BATCH_PAGES, batch_bytes // missing.ground.descriptor.page_bytes))
     return [
         Batch(missing.keys[at : min(at + pages, stop)], [], missing.keys[at - 1] if at else missing.parent)
         for at in range(reached, stop, pages)

@@ -24,6 +24,7 @@ from nexuskv_daemon.peers.dialling import Dialler, bind
 from nexuskv_daemon.peers.directory import Directory
 from nexuskv_daemon.peers.door import Door, Inside, OutsideDoor
 from nexuskv_daemon.peers.errands import Errands
+from nexuskv_daemon.peers.fetching import Fetcher
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Lander
 from nexuskv_daemon.peers.local import LocalSession
@@ -119,11 +120,14 @@ class PeersThread:
         hello = p.Hello(0, p.PROTOCOL_VERSION, self._who.instance, self._who.boot_epoch, advertise, data)
         grounds = Grounds(self._door, mappings)
         errands = Errands(self._door, mappings, grounds)
-        schemes = frozenset(address.scheme for address in served)
-        serving = Serving(self._door, mappings, summer, errands.take, schemes)
+        serving = Serving(
+            self._door, mappings, summer, errands.take, frozenset(address.scheme for address in served)
+        )
         neighbours = Neighbours(dialler, hello, transports, serving, self._door)
         directory = self._directory(advertise, mappings)
-        errands.employ(Seeker(neighbours, directory), Lander(mappings, summer), neighbours, directory)
+        seeker, lander = Seeker(neighbours, directory), Lander(mappings, summer)
+        fetcher = Fetcher(seeker, lander, settings.batch_bytes)
+        errands.employ(seeker, lander, fetcher, neighbours, directory)
         stack.push_async_callback(_end_tasks, neighbours)
         if directory is not None:
             self._door.start(directory.run())

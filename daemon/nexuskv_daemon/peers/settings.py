@@ -13,6 +13,8 @@ from nexuskv_transport.base import Plain, Security, Tls
 from nexuskv_transport.tcp.address import Endpoint, parse
 
 PLAIN = Plain()
+BATCH_BYTES = 64 << 20
+"""What is pulled together, at most: each batch costs both daemons a few messages, and a lost one is pulled anew."""
 BESIDE = {"tcp": 1, "rdma": 2}
 """Where pages are served when only the scheme was said: at so many ports after that of `--listen`."""
 
@@ -31,10 +33,14 @@ class Settings:
     directory: str = ""
     security: Security = PLAIN
     tenants: frozenset[str] = frozenset()
+    batch_bytes: int = BATCH_BYTES
 
 
-def settings(said: PeerOptions, own_tenant: str) -> Settings:
-    """The options, checked. Raises StartupError."""
+def settings(said: PeerOptions, own_tenant: str, budget: int) -> Settings:
+    """The options, checked. Raises StartupError.
+
+    A batch takes a quarter of the memory `budget` at most: its slots are granted all at once.
+    """
     for address in (*said.peers, *filter(None, (said.listen, said.advertise))):
         endpoint(address)
     security: Security = Tls(*said.tls) if said.tls else Plain(anywhere=said.insecure)
@@ -46,6 +52,7 @@ def settings(said: PeerOptions, own_tenant: str) -> Settings:
         directory=said.directory,
         security=security,
         tenants=said.plain_tenants or frozenset({own_tenant}),
+        batch_bytes=min(BATCH_BYTES, budget // 4),
     )
 
 
