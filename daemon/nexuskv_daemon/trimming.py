@@ -8,7 +8,7 @@ import threading
 
 from nexuskv_daemon.shm import Namespace
 
-SECONDS = 1.0
+SECONDS = 5.0
 
 
 class Trimmer:

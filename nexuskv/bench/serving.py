@@ -1,6 +1,6 @@
 """What serving a peer costs a daemon: its CPU while another one pulls from it, by RDMA and by TCP.
 
-Owns the daemons: one that serves both ways, and one that pulls each way. Knows nothing of bounds.
+Owns the daemons: for each way one that serves, and one that pulls from it alone. Knows nothing of bounds.
 """
 
 import contextlib
@@ -30,22 +30,31 @@ class Cost(NamedTuple):
 @contextlib.contextmanager
 def serving_daemon(mib: int, times: int) -> Iterator[Callable[[], Cost]]:
     """Yields what measures once, by pulling so many pages of 1 MiB so many times each way. Raises StartupError."""
+    with contextlib.ExitStack() as stack:
+        pairs = [stack.enter_context(_pair(mib, way)) for way in ("rdma", "tcp")]
+        yield lambda: Cost(*(_cost(puller, mib, times, pid) for puller, pid in pairs))
+
+
+@contextlib.contextmanager
+def _pair(mib: int, way: str) -> Iterator[tuple[nexuskv.Client, int]]:
+    """A client of one that pulls, and the pid of the daemon that serves it: by that way alone."""
     port = _free_port()
     memory = ("--memory", str((mib + 2) * MIB), "--segment-bytes", str((mib + 2) * MIB))
     served = ("--listen", f"tcp://127.0.0.1:{port}", "--data", "rdma:", "--data", "tcp:")
-    known = ("--peer", f"tcp://127.0.0.1:{port}")
+    pulls = (
+        "--peer",
+        f"tcp://127.0.0.1:{port}",
+        *(("--data", "rdma://127.0.0.1:0") if way == "rdma" else ()),
+    )
     with (
         PrivateDaemon(new_instance(), *memory, *served) as source,
-        PrivateDaemon(new_instance(), *memory, *known, "--data", "rdma://127.0.0.1:0") as by_rdma,
-        PrivateDaemon(new_instance(), *memory, *known) as by_tcp,
+        PrivateDaemon(new_instance(), *memory, *pulls) as taker,
         nexuskv.connect(source.socket) as client,
-        nexuskv.connect(by_rdma.socket) as rdma,
-        nexuskv.connect(by_tcp.socket) as tcp,
+        nexuskv.connect(taker.socket) as puller,
     ):
         _put(client, mib)
-        for puller, path in ((rdma, "rdma"), (tcp, "tcp")):
-            _warm(puller, mib, path)
-        yield lambda: Cost(*(_cost(puller, mib, times, source.pid) for puller in (rdma, tcp)))
+        _warm(puller, mib, way)
+        yield puller, source.pid
 
 
 def _opened(client: nexuskv.Client, mib: int) -> tuple[nexuskv.Cache, list[bytes]]:

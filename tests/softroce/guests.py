@@ -132,7 +132,7 @@ def _folder() -> Iterator[Path]:
 
 def _machine(host: Host, job: Path) -> list[str]:
     """The emulator's command line. qemu64 and these features are the fastest CPU that numpy runs on."""
-    line = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-smp", str(host.cpus), "-m", "2G"]
+    line = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-smp", str(host.cpus), "-m", "4G"]
     line += ["-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt", "-nodefaults", "-no-user-config", "-no-reboot"]
     line += ["-display", "none", "-serial", f"file:{job / 'console'}"]
     line += ["-kernel", str(VMLINUX), "-initrd", str(RAMDISK), "-append", KERNEL_LINE]

@@ -225,7 +225,7 @@ def blaming(candidate: Candidate, until: float, total: Outcome) -> Iterator[None
 
 
 def _release(candidate: Candidate, granted: Granted) -> None:
-    candidate.connected.link.tell(granted.release())
+    candidate.connected.link.tell_soon(granted.release())
 
 
 def _split(missing: Wanted, reached: int, stop: int, batch_bytes: int) -> list[Batch]:

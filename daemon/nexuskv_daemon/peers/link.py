@@ -22,10 +22,13 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=m.Message)
 HELLO_SECONDS = 5.0
 PING_SECONDS = 2.0
+"""How long an end hears nothing but pings before it sends one."""
 SILENT_SECONDS = 6.0
 """Without an answer for so long a peer is taken for dead: what it pinned is let go."""
 LAST_WORDS_SECONDS = 1.0
 READ_BYTES = 1 << 18
+LINGER_SECONDS = 0.02
+"""What wants no reply at once waits so long for a message to go with: each that comes wakes the other host."""
 QUEUED = 64
 """Requests of a peer that wait: it is not read from while there are more."""
 
@@ -102,6 +105,8 @@ class Link:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[p.AnyMessage]] = {}
         self._requests: asyncio.Queue[p.Request] = asyncio.Queue(QUEUED)
+        self._lingering = bytearray()
+        self._heard = 0.0  # when something came that was no ping, by time.monotonic
 
     def id(self) -> int:
         """A fresh request id."""
@@ -125,7 +130,7 @@ class Link:
         if self.ended:
             raise LinkLost(self.ended)
         waiting = self._waiting[request.id] = asyncio.get_running_loop().create_future()
-        self._wire.writer.write(p.frame(request))
+        self._send(p.frame(request))
         try:
             reply = await waiting
         finally:
@@ -140,7 +145,19 @@ class Link:
     def tell(self, message: p.AnyMessage) -> None:
         """Sends what wants no reply; nothing when the link has ended."""
         if not self.ended:
-            self._wire.writer.write(p.frame(message))
+            self._send(p.frame(message))
+
+    def tell_soon(self, message: p.AnyMessage) -> None:
+        """As `tell`, with the next message or after a moment."""
+        if not self._lingering:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._send, b"")
+        self._lingering += p.frame(message)
+
+    def _send(self, data: bytes) -> None:
+        if self.ended:
+            return
+        self._wire.writer.write(bytes(self._lingering) + data)
+        self._lingering.clear()
 
     def close(self, why: str) -> None:
         """Ends the link. Idempotent: the first reason stays."""
@@ -163,6 +180,7 @@ class Link:
         raise LinkLost("it hung up")
 
     async def _sort(self, messages: list[p.AnyMessage]) -> None:
+        self._listen(messages)
         for message in messages:
             if isinstance(message, p.Ping):
                 self.tell(p.Pong(message.id))
@@ -176,6 +194,10 @@ class Link:
                 raise LinkLost(f"it refused: {message.message}")
             elif isinstance(message, p.Hello):
                 raise p.BadPeer("a second hello")
+
+    def _listen(self, messages: list[p.AnyMessage]) -> None:
+        if not all(isinstance(message, p.Ping | p.Pong) for message in messages):
+            self._heard = time.monotonic()
 
     def _settle(self, reply: p.AnyMessage) -> None:
         waiting = self._waiting[reply.id]
@@ -195,11 +217,15 @@ class Link:
 
     async def _keep_alive(self) -> None:
         while True:
-            started = time.monotonic()
-            try:
-                async with asyncio.timeout(SILENT_SECONDS):
-                    await self.ask(p.Ping(self.id()), p.Pong)
-            except TimeoutError:
-                raise LinkLost(f"it gave no sign of life for {SILENT_SECONDS:.0f} s") from None
-            self.on_pong(time.monotonic() - started)
+            if time.monotonic() - self._heard >= PING_SECONDS:
+                await self._ping()
             await asyncio.sleep(PING_SECONDS)
+
+    async def _ping(self) -> None:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                await self.ask(p.Ping(self.id()), p.Pong)
+        except TimeoutError:
+            raise LinkLost(f"it gave no sign of life for {SILENT_SECONDS:.0f} s") from None
+        self.on_pong(time.monotonic() - started)

@@ -13,7 +13,7 @@ from nexuskv_transport.base import Plain, Security, Tls
 from nexuskv_transport.tcp.address import Endpoint, parse
 
 PLAIN = Plain()
-BATCH_BYTES = 64 << 20
+BATCH_BYTES = 128 << 20
 """What is pulled together, at most: each batch costs both daemons a few messages, and a lost one is pulled anew."""
 BESIDE = {"tcp": 1, "rdma": 2}
 """Where pages are served when only the scheme was said: at so many ports after that of `--listen`."""
@@ -39,7 +39,7 @@ class Settings:
 def settings(said: PeerOptions, own_tenant: str, budget: int) -> Settings:
     """The options, checked. Raises StartupError.
 
-    A batch takes a quarter of the memory `budget` at most: its slots are granted all at once.
+    A batch takes half of the memory `budget` at most: its slots are granted all at once.
     """
     for address in (*said.peers, *filter(None, (said.listen, said.advertise))):
         endpoint(address)
@@ -52,7 +52,7 @@ def settings(said: PeerOptions, own_tenant: str, budget: int) -> Settings:
         directory=said.directory,
         security=security,
         tenants=said.plain_tenants or frozenset({own_tenant}),
-        batch_bytes=min(BATCH_BYTES, budget // 4),
+        batch_bytes=min(BATCH_BYTES, budget // 2),
     )
 
 
