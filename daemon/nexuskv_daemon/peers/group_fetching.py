@@ -18,7 +18,7 @@ from nexuskv.contract.groups import Member, longest_boundary, members
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.cost import ComputeCost
 from nexuskv_daemon.peers.asking import Granted, Pages
-from nexuskv_daemon.peers.fetching import FEWER, LATE, TRIES, Fetcher, Outcome, Wanted, account, blaming
+from nexuskv_daemon.peers.fetching import LATE, TRIES, Fetcher, Outcome, Wanted, account, blaming
 from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Ground, GroupBatch, Lander
 from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
@@ -167,15 +167,15 @@ class _GroupPull:
             needed = range(member.needed(offered.boundary).start, first)
             if needed and not await self._before(at, needed, offered):
                 return False
-        source = offered.members[0]
         async with self._pinned(offered) as granted:
-            if granted is None:
-                self._total.reason = f"{source.peer.address} {FEWER[False]}"
+            if not granted:
+                self._total.reason = f"{offered.members[0].peer.address} had fewer pages than it said"
                 return False
             batches = [
                 GroupBatch(ground, self._own(at, offered.boundary), each.places, self._parent(at, offered))
                 for at, (ground, each) in enumerate(zip(self._grounds, granted, strict=True))
             ]
+            source = offered.members[0]
             landed = await self._lander.land_boundary(batches, source.connected, self._until)
         account(source, landed)
         self._total.add(landed, source.peer.address)
@@ -192,21 +192,21 @@ class _GroupPull:
         return not came.reason
 
     @contextlib.asynccontextmanager
-    async def _pinned(self, offered: _Offered) -> AsyncIterator[list[Granted] | None]:
-        """The boundary's own pages of all members, pinned at the peer; None when some were evicted since it was asked.
+    async def _pinned(self, offered: _Offered) -> AsyncIterator[list[Granted]]:
+        """The boundary's own pages of all members, pinned at the peer; none when not all of them are there any more.
 
         Raises Unusable, LinkLost, PeerRefused.
         """
-        granted: list[Granted] = []
+        granted, whole = list[Granted](), False
         link = offered.members[0].connected.link
         try:
             for at, candidate in enumerate(offered.members):
                 keys = self._own(at, offered.boundary)
                 granted.append(await Pages(self._wanted.descriptors[at]).pin(candidate, keys, self._until))
-                if len(granted[-1].places) < len(keys):
-                    yield None
-                    return
-            yield granted
+                whole = len(granted[-1].places) == len(keys)
+                if not whole:
+                    break
+            yield granted if whole else []
         finally:
             for each in granted:
                 link.tell(each.release())
