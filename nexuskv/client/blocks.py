@@ -49,19 +49,8 @@ def places(
 ) -> list[tuple[int, int]]:
     """Of each wanted number the page that has it, and where it stands there. Raises BadRequest."""
     there = numbers(descriptor, pages, layer)
-    found = _places(there, integers(wanted))
+    found = _places(there, np.asarray(wanted, np.int64).reshape(-1))
     return [divmod(place, _top_k(descriptor)) for place in found]
-
-
-def integers(wanted: Numbers) -> npt.NDArray[np.int64]:
-    """Numbers as an array. Raises BadRequest for what is no integer of 64 bits: a cast would choose another block."""
-    try:
-        found = np.asarray(wanted)
-    except (TypeError, ValueError, OverflowError):  # nested lists of different lengths
-        found = np.asarray([None])
-    if found.size and (found.dtype.kind not in "iu" or found.max() > np.iinfo(np.int64).max):
-        raise BadRequest(f"block numbers are integers of 64 bits, not {str(wanted)[:60]}")
-    return found.astype(np.int64).reshape(-1)
 
 
 def numbers(descriptor: Descriptor, pages: Sequence[SparsePage], layer: int | None) -> npt.NDArray[np.int64]:

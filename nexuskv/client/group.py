@@ -94,8 +94,9 @@ class Group:
             )
         descriptors = [cache.descriptor for cache in self.caches]
         boundaries = self._boundaries(keys)
-        # A daemon that was restarted meanwhile learns of them.
-        self._keeper.use(lambda session: [session.arena(each) for each in descriptors])
+        self._keeper.use(
+            lambda session: [session.arena(each) for each in descriptors]
+        )  # after a restart, anew
         return fetching.GroupPlan(descriptors, keys, self._pages, boundaries)
 
     def _match_fetching(self, keys: GroupKeys, within: float | None) -> GroupHit:

