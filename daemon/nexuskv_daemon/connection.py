@@ -4,7 +4,6 @@ Owns the queue of what the client has not taken yet. While that queue holds anyt
 client: a slow reader slows itself only, and the queue stays as long as the answer to one request.
 """
 
-import os
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ class Connection:
             except (BrokenPipeError, ConnectionResetError):
                 self._hear_only()
                 return True
-        self._outbox.append((data, [os.dup(descriptor) for descriptor in descriptors]))
+        self._outbox.append((data, seqpacket.duplicates(descriptors)))
         return False
 
     def flush(self) -> None:

@@ -112,7 +112,7 @@ class Cache:
         return self._longest(keys[:0])
 
     def _longest(self, keys: Keys) -> Hit:
-        way = self._way
+        way = self._way  # as `search` does it, which would take a closure for each hit
         if not way.session.alive:
             way = self._choose()
         try:

@@ -61,7 +61,9 @@ class Plan(NamedTuple):
     def requests(self, until: float) -> Iterator[h.Fetch]:
         """One request for every MAX_KEYS keys; where one page restores all before it, the last ones will do."""
         for at, chunk, parent in _chunks(self.keys, chained=isinstance(self.descriptor.reuse, AllPages)):
-            yield h.Fetch(0, self.descriptor.digest, chunk, _milliseconds(until), parent, at, self.cost)
+            yield h.Fetch(
+                0, self.descriptor.descriptor_id, chunk, _milliseconds(until), parent, at, self.cost
+            )
 
 
 class BlockPlan(NamedTuple):
@@ -75,7 +77,7 @@ class BlockPlan(NamedTuple):
         """One request for every MAX_KEYS blocks."""
         for at in range(0, len(self.wanted), m.MAX_KEYS):
             some = list(self.wanted[at : at + m.MAX_KEYS])
-            yield FetchBlocks(0, self.descriptor.digest, self.layer, some, _milliseconds(until))
+            yield FetchBlocks(0, self.descriptor.descriptor_id, self.layer, some, _milliseconds(until))
 
 
 class GroupPlan(NamedTuple):
@@ -93,7 +95,9 @@ class GroupPlan(NamedTuple):
             stop = min(first + step, self.boundaries)
             members = [
                 MemberKeys(
-                    each.digest, list(keys[first * n : stop * n]), keys[first * n - 1] if first else b""
+                    each.descriptor_id,
+                    list(keys[first * n : stop * n]),
+                    keys[first * n - 1] if first else b"",
                 )
                 for each, keys, n in zip(self.descriptors, self.keys, self.pages, strict=True)
             ]
@@ -179,7 +183,7 @@ def _reaches(offer: Offer | None, pages: int) -> bool:
 def _offered(keeper: SessionKeeper, descriptor: Descriptor, keys: Keys) -> list[PeerOffer]:
     if not keys:
         return []
-    request = GetOffers(0, descriptor.digest, list(keys), int(OFFER_SECONDS * 1000))
+    request = GetOffers(0, descriptor.descriptor_id, list(keys), int(OFFER_SECONDS * 1000))
     try:
         return _aside(keeper, request, Offers).offers
     except (Disconnected, DeadlineExceeded):

@@ -77,15 +77,21 @@ class Group:
         """Pulls what the largest boundary that another host has needs; waits `within` seconds at most (5).
 
         It is committed as a whole: a boundary of which a page does not come, or is not right, is not there. Otherwise
-        as `Cache.fetch`. Raises Closed, Disconnected.
+        as `Cache.fetch`. Raises Closed, Disconnected, and BadRequest where a boundary has more pages than a message.
         """
         return fetching.fetch(self._keeper, self._plan(keys), within)
 
     def prefetch(self, keys: GroupKeys) -> None:
-        """As `fetch`, without waiting for it: a later match finds what came. Raises Closed, Disconnected."""
+        """As `fetch`, without waiting for it: a later match finds what came. Raises as `fetch` does."""
         fetching.prefetch(self._keeper, self._plan(keys))
 
     def _plan(self, keys: GroupKeys) -> fetching.GroupPlan:
+        if sum(self._pages) > m.MAX_KEYS:
+            raise BadRequest(
+                f"a boundary lies every {self.tokens} tokens, {sum(self._pages)} pages after the one before; other "
+                f"hosts are asked for {m.MAX_KEYS} at the most: choose page_tokens whose least common multiple is "
+                "smaller"
+            )
         descriptors = [cache.descriptor for cache in self.caches]
         boundaries = self._boundaries(keys)
         self._keeper.use(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nexuskv.client.reservation import Grant, WritablePage
+from nexuskv.client.grant import Grant, WritablePage
 from nexuskv.client.session import Session
 from nexuskv.contract.groups import Member
 from nexuskv.ipc.mapping import MappedSegment

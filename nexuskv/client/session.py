@@ -327,10 +327,8 @@ class Session:
             elif isinstance(message, m.Dropped):
                 self._mapped.drop(message.segments)
             return message
-        except (
-            NexusError
-        ):  # what is handed out comes once a session: that which cannot take it is of no more use
-            self.close()
+        except NexusError:
+            self.close()  # what is handed out comes once: a session that cannot take it is of no more use
             raise
         finally:
             seqpacket.close_all(descriptors)

@@ -5,6 +5,7 @@ received is close-on-exec and belongs to the caller.
 """
 
 import array
+import contextlib
 import os
 import socket
 import struct
@@ -126,6 +127,17 @@ def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             found.frombytes(data[: len(data) - len(data) % found.itemsize])
     return found.tolist()
+
+
+def duplicates(descriptors: Sequence[int]) -> list[int]:
+    """Descriptors of the caller's own for each of these: all, or none. Raises OSError."""
+    with contextlib.ExitStack() as undo:
+        own: list[int] = []
+        for descriptor in descriptors:
+            own.append(os.dup(descriptor))
+            undo.callback(os.close, own[-1])
+        undo.pop_all()
+        return own
 
 
 def close_all(descriptors: Sequence[int]) -> None:

@@ -1,8 +1,9 @@
 /* _core.c: the C core as a Python module. Owns the translation of arguments, results and errors, and nothing else.
  *
  * Raw C API: of the ways that were measured (README, section Design notes) it costs least: 0.33 to 0.57 us for one
- * key; for 256 keys 2.7 us against 5.1 of cffi and 4.6 of ctypes. The GIL is released from NX_PY_BATCH keys on: below that a hit takes less time than to hand the
- * GIL over, and to get it back from a busy thread can take a whole switch interval (5 ms). */
+ * key; for 256 keys 2.7 us against 5.1 of cffi and 4.6 of ctypes. The GIL is released from NX_PY_BATCH keys on: below
+ * that a hit takes less time than to hand the GIL over, and to get it back from a busy thread can take a whole switch
+ * interval (5 ms). */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,6 +14,7 @@
 /* in this order: each uses those before it */
 #include "src/py_reader.h"
 #include "src/py_guard.h"
+#include "src/py_pins.h"
 #include "src/py_writer.h"
 #include "src/py_directory.h"
 #include "src/py_socket.h"

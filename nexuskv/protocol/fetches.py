@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nexuskv.contract.descriptor import DescriptorId
 from nexuskv.protocol.messages import KEY_BYTES, MAX_KEYS, MAX_MEMBERS, U32, Key, Message
 
 
@@ -21,11 +22,11 @@ class BlockName(msgspec.Struct, array_like=True, frozen=True):
 class FetchBlocks(Message, frozen=True, tag="fetch_blocks"):
     """Asks that just these blocks be pulled from another host, each to become a page of its own; as `Fetch` otherwise.
 
-    `digest` is that of the descriptor of their pages, `layer` is 0 where these have one only. Answered with `Fetched`,
+    `descriptor` is the id of that of their pages, `layer` is 0 where these have one only. Answered with `Fetched`,
     which counts blocks.
     """
 
-    digest: Key
+    descriptor: DescriptorId
     layer: U32
     wanted: Annotated[list[BlockName], Meta(max_length=MAX_KEYS)]
     milliseconds: U32
@@ -34,7 +35,7 @@ class FetchBlocks(Message, frozen=True, tag="fetch_blocks"):
 class MemberKeys(msgspec.Struct, array_like=True, frozen=True):
     """One member's keys in `FetchGroup`, as many for each boundary; `parent` as in `Fetch`."""
 
-    digest: Key
+    descriptor: DescriptorId
     keys: Annotated[list[Key], Meta(min_length=1, max_length=MAX_KEYS)]
     parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]
 

@@ -9,18 +9,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nexuskv.contract.descriptor import DescriptorId
 from nexuskv.protocol.cost import ComputeCost
-from nexuskv.protocol.messages import KEY_BYTES, U32, Key, Keys, Message
+from nexuskv.protocol.messages import KEY_BYTES, U32, Keys, Message
 
 
 class Fetch(Message, frozen=True, tag="fetch"):
-    """Asks that the absent part of `keys`, page keys of the descriptor with `digest`, be pulled from another host.
+    """Asks that the absent part of `keys`, pages of the descriptor with that id, be pulled from another host.
 
     Answered within `milliseconds`, with what came by then. `parent` is the page before `keys[0]`, empty at the root,
     and `before` how many pages come before it. What would take longer to pull than `cost` is not pulled.
     """
 
-    digest: Key
+    descriptor: DescriptorId
     keys: Keys
     milliseconds: U32
     parent: Annotated[bytes, Meta(max_length=KEY_BYTES)]

@@ -8,19 +8,20 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from nexuskv.protocol.messages import U32, Key, Keys, Message
+from nexuskv.contract.descriptor import DescriptorId
+from nexuskv.protocol.messages import U32, Keys, Message
 
 ROUND_TRIPS = 2
 """Of a pull, beside the bytes: one to pin the pages there, one to pull them."""
 
 
 class GetOffers(Message, frozen=True, tag="get_offers"):
-    """Asks which peers have some of `keys`, page keys of the descriptor with `digest`: those that a fetch would ask.
+    """Asks which peers have some of `keys`, pages of the descriptor with that id: those that a fetch would ask.
 
     Answered within `milliseconds`, with those that told by then.
     """
 
-    digest: Key
+    descriptor: DescriptorId
     keys: Annotated[Keys, Meta(min_length=1)]
     milliseconds: U32
 

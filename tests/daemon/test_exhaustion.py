@@ -9,6 +9,7 @@ import pytest
 import nexuskv
 from nexuskv.protocol import messages as m
 from tests.support.daemon import Daemon, running
+from tests.support.hosts import MODEL, pair
 from tests.support.pages import keys, put, small, verified
 from tests.support.raw import RawSession
 from tests.support.waiting import until
@@ -115,3 +116,15 @@ def test_growth_goes_on_once_there_are_descriptors_again(daemon: Daemon) -> None
 
         until(stored, "growth is tried again")
         assert verified(cache, keys(cache, 4)) == 4
+
+
+def test_a_peer_that_cannot_be_served_is_refused_and_all_others_go_on() -> None:
+    with pair() as (first, second), first.client() as there, second.client() as here:
+        theirs, ours = there.open(PAGES, model=MODEL), here.open(PAGES, model=MODEL)
+        wanted = keys(theirs, 4)
+        put(theirs, wanted)
+        leave(first.daemon, free=0)
+        came = ours.fetch(wanted)
+        assert (came.pages, "cannot be mapped for peers" in came.reason) == (0, True)
+        assert verified(theirs, wanted) == 4
+        assert there.stats().arenas[0].resident == 4

@@ -54,7 +54,9 @@ def request(chance: random.Random, number: int) -> Request:
         lambda: m.Evict(
             number, chance.choice(["", "a", "b"]), chance.randrange(1 << 16), chance.random() < 0.1
         ),
-        lambda: GetOffers(number, chance.choice([DESCRIPTORS[0].digest, KEYS[0]]), [*chain, KEYS[0]], 10),
+        lambda: GetOffers(
+            number, chance.choice([DESCRIPTORS[0].descriptor_id, "other"]), [*chain, KEYS[0]], 10
+        ),
     ]
     return chance.choice(makers)()
 

@@ -93,7 +93,7 @@ def test_a_page_larger_than_any_may_be(session: RawSession) -> None:
 
 
 def test_offers_of_a_descriptor_that_nobody_registered(session: RawSession) -> None:
-    refusal = session.refusal(GetOffers(session.number(), bytes(32), fresh(1), 10))
+    refusal = session.refusal(GetOffers(session.number(), "unheard-of", fresh(1), 10))
 
     assert refusal.code == "unknown_descriptor"
     assert "open it before fetching" in refusal.message

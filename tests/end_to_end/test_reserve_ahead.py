@@ -123,6 +123,23 @@ def test_a_grant_that_comes_too_late_is_given_back(daemon: Daemon) -> None:
         all_slots_come_back(cache)
 
 
+def test_a_grant_of_which_the_rest_is_refused_too_late_is_given_back() -> None:
+    options = "--segment-bytes", "256KiB"
+    with (
+        running(*options, memory=f"{(MAX_KEYS + 64) * 4}KiB") as daemon,
+        daemon.client(timeout=0.2) as client,
+        daemon.client() as other,
+    ):
+        cache = client.open(PAGES, model="m")
+        reservation = cache.reserve(keys(cache, MAX_KEYS + 128), wait=False)
+        until(lambda: writing(other) == MAX_KEYS, "the first keys were granted")
+        daemon.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(nexuskv.DeadlineExceeded):
+            len(reservation)
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: writing(other) == 0, "the slots came back")
+
+
 def test_one_that_is_aborted_before_its_grant_is_given_back_without_another_call(
     daemon: Daemon, cache: nexuskv.Cache
 ) -> None:

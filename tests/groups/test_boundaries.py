@@ -172,6 +172,12 @@ def test_groups_that_are_none(client: nexuskv.Client) -> None:
     )
     with pytest.raises(nexuskv.BadRequest, match="40000 tokens and has 10001 pages, 4096 are the most"):
         client.open_group([ATTENTION, far], model="m")
+    wide = client.open_group([WINDOW, far], model="m")
+    assert wide.lookup([[], []]) == 0  # of use here, if not between hosts
+    with pytest.raises(
+        nexuskv.BadRequest, match="10001 pages after the one before; other hosts are asked for 4096"
+    ):
+        wide.fetch([[], []])
     group = client.open_group(HYBRID, model="m")
     with pytest.raises(nexuskv.BadRequest, match=r"32"):
         group.match([[b"short"] * 2, [b"short"] * 2, [b"short"]])

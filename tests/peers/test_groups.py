@@ -183,6 +183,8 @@ LIES: dict[str, tuple[Answer, int]] = {
     "a page that is not there": (_lacking, 0),
     "an end": (impostor.hang_up, 0),
 }
+BLAMED = "a wrong checksum", "an end"
+"""What counts against the peer. A page that it has no more may have been evicted since it said that it had it."""
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -199,6 +201,9 @@ def test_half_a_boundary_is_none(lie: str) -> None:
             group = client.open_group((ATTENTION, TWIN), model=MODEL)
             came = group.fetch(keys, within=2.0)
             assert (came.pages, came.reason == "") == (2 * boundaries, bool(boundaries))
+            known = peer(client, other.address)
+            assert known is not None
+            assert bool(known.failures) == (lie in BLAMED)
             assert [cache.lookup(own) for cache, own in zip(group.caches, keys, strict=True)] == [
                 boundaries
             ] * 2

@@ -14,19 +14,16 @@ KEY_HEX = "c420" + KEY.hex()
 
 REQUESTS: list[tuple[Request, str]] = [
     (
-        h.Fetch(14, KEY, [KEY], 500, KEY, 3, ComputeCost(0.5, 0.25)),
-        f"98 a56665746368 0e {KEY_HEX} 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
+        h.Fetch(14, "a", [KEY], 500, KEY, 3, ComputeCost(0.5, 0.25)),
+        f"98 a56665746368 0e a161 91{KEY_HEX} cd01f4 {KEY_HEX} 03 92 cb3fe0000000000000 cb3fd0000000000000",
     ),
     (
-        f.FetchBlocks(17, KEY, 3, [f.BlockName(KEY, 300), f.BlockName(KEY, -1)], 500),
-        f"96 ac66657463685f626c6f636b73 11 {KEY_HEX} 03 92 92{KEY_HEX}cd012c 92{KEY_HEX}ff cd01f4",
+        f.FetchBlocks(17, "a", 3, [f.BlockName(KEY, 300), f.BlockName(KEY, -1)], 500),
+        f"96 ac66657463685f626c6f636b73 11 a161 03 92 92{KEY_HEX}cd012c 92{KEY_HEX}ff cd01f4",
     ),
     (
-        f.FetchGroup(18, 1, [f.MemberKeys(KEY, [KEY], b""), f.MemberKeys(KEY, [KEY], KEY)], 500),
-        (
-            f"95 ab66657463685f67726f7570 12 01 92 93{KEY_HEX} 91{KEY_HEX} c400 93{KEY_HEX} 91{KEY_HEX} {KEY_HEX}"
-            " cd01f4"
-        ),
+        f.FetchGroup(18, 1, [f.MemberKeys("a", [KEY], b""), f.MemberKeys("b", [KEY], KEY)], 500),
+        (f"95 ab66657463685f67726f7570 12 01 92 93a161 91{KEY_HEX} c400 93a162 91{KEY_HEX} {KEY_HEX} cd01f4"),
     ),
     (h.Push(15, [KEY], "b", 500, b""), f"96 a470757368 0f 91{KEY_HEX} a162 cd01f4 c400"),
     (h.GetPeers(16), "92 a57065657273 10"),

@@ -11,8 +11,8 @@ HALF, QUARTER = "cb3fe0000000000000", "cb3fd0000000000000"
 
 
 def test_bytes_of_the_request() -> None:
-    golden = f"95 aa6765745f6f6666657273 03 {KEY_HEX} 91{KEY_HEX} cd01f4".replace(" ", "")
-    message = o.GetOffers(3, KEY, [KEY], 500)
+    golden = f"95 aa6765745f6f6666657273 03 a161 91{KEY_HEX} cd01f4".replace(" ", "")
+    message = o.GetOffers(3, "a", [KEY], 500)
     assert codec.encode(message).hex() == golden
     assert codec.decode_request(bytes.fromhex(golden)) == message
 
@@ -26,4 +26,4 @@ def test_bytes_of_the_reply() -> None:
 
 def test_offers_of_no_pages_are_not_asked_for() -> None:
     with pytest.raises(codec.BadMessage, match="get_offers"):
-        codec.decode_request(codec.encode(o.GetOffers(3, KEY, [], 500)))
+        codec.decode_request(codec.encode(o.GetOffers(3, "a", [], 500)))

@@ -6,11 +6,11 @@ makes some, so they are structs: those cost a fifth of a dataclass.
 
 import msgspec
 
+from nexuskv.contract import Descriptor
 from nexuskv.protocol.fetches import FetchBlocks, FetchGroup
 from nexuskv.protocol.hosts import Fetch, GetPeers, Push
 from nexuskv.protocol.messages import Message
 from nexuskv.protocol.offers import GetOffers
-from nexuskv_daemon.core.arena import Arena
 from nexuskv_daemon.core.memory import SegmentRecord
 
 
@@ -44,11 +44,14 @@ class Stop(msgspec.Struct, gc=False):
 
 
 class Abroad(msgspec.Struct, gc=False):
-    """Have a request that other hosts are needed for performed; its reply goes to the session when it is there."""
+    """Have a request that other hosts are needed for performed; its reply goes to the session when it is there.
+
+    `descriptors` are those that it names, with the flags that whoever asks declared.
+    """
 
     session: int
     tenant: str
-    arenas: list[Arena]
+    descriptors: list[Descriptor]
     request: Fetch | FetchBlocks | FetchGroup | GetOffers | Push | GetPeers
 
 

@@ -103,6 +103,10 @@ class Store:
         self._heed_hints()
         self.room.shrink(self.arenas.values())
 
+    def described(self, tenant: str, descriptor_id: str) -> Descriptor | None:
+        """The descriptor that the tenant registered under an id."""
+        return self._by_id.get((tenant, descriptor_id))
+
     def arena_of(self, tenant: str, digest: bytes) -> Arena | None:
         """The arena of pages with that physical contract, if the tenant has registered one."""
         return self._by_contract.get((tenant, digest))

@@ -91,8 +91,15 @@ class Door:
         return True
 
     def hand(self, take: Callable[[Message, list[int]], None], message: Message, lent: Sequence[int]) -> None:
-        """Passes a message to the peers' thread, with descriptors of its own."""
-        own = [os.dup(descriptor) for descriptor in lent]
+        """Passes a message to the peers' thread, with descriptors of its own.
+
+        Segments for which there are none are not told of: peers are refused what lies in them, and all others go on.
+        """
+        try:
+            own = seqpacket.duplicates(lent)
+        except OSError as error:
+            log.warning("segments cannot be mapped for peers: %s", error)
+            return
         try:
             self.loop.call_soon_threadsafe(take, message, own)
         except RuntimeError:

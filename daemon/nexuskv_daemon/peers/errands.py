@@ -104,7 +104,7 @@ class Errands:
             )
         if self._running > AT_ONCE:
             return outside.answer(request, f"{AT_ONCE} fetches are under way: ask again later")
-        descriptors = [arena.descriptor for arena in effect.arenas]
+        descriptors = effect.descriptors
         match request:
             case h.Push():
                 return await self._push(effect.tenant, descriptors[0], request)

@@ -21,24 +21,23 @@ class Grounds:
         self._door = door
         self._mappings = mappings
         self._sessions: dict[str, LocalSession] = {}
-        self._grounds: dict[tuple[str, bytes], Ground] = {}
+        self._arenas: dict[tuple[str, bytes], int] = {}
 
     async def known(self, tenant: str, descriptor: Descriptor) -> Ground:
-        """The arena of a descriptor that a client registered."""
-        ground = self._grounds.get((tenant, descriptor.digest))
-        if ground is None:
-            session = self._session(tenant)
+        """The arena of a descriptor that a client registered; its flags are those given here."""
+        session = self._session(tenant)
+        arena = self._arenas.get((tenant, descriptor.digest))
+        if arena is None:
             asked = peering.Resolve(session.id(), descriptor.digest)
-            ground = Ground(session, (await session.ask(asked, peering.Resolved)).arena, descriptor)
-            self._grounds[tenant, descriptor.digest] = ground
-        return ground
+            arena = (await session.ask(asked, peering.Resolved)).arena
+            self._arenas[tenant, descriptor.digest] = arena
+        return Ground(session, arena, descriptor)
 
     async def registered(self, tenant: str, descriptor: Descriptor) -> Ground:
         """The arena of a descriptor that perhaps no client registered. Raises Declined."""
-        if (known := self._grounds.get((tenant, descriptor.digest))) is not None:
-            return known
-        session = self._session(tenant)
-        await session.ask(m.Register(session.id(), contract.encode(descriptor)), m.Registered)
+        if (tenant, descriptor.digest) not in self._arenas:
+            session = self._session(tenant)
+            await session.ask(m.Register(session.id(), contract.encode(descriptor)), m.Registered)
         return await self.known(tenant, descriptor)
 
     def _session(self, tenant: str) -> LocalSession:

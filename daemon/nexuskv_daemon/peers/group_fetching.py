@@ -23,6 +23,9 @@ from nexuskv_daemon.peers.grounds import Grounds
 from nexuskv_daemon.peers.landing import Ground, GroupBatch, Lander
 from nexuskv_daemon.peers.seeking import Candidate, Question, Seeker
 
+Name = tuple[str, tuple[bytes, ...], bytes]
+"""Where a request ends: the tenant, the digests of the members, and the last key of the first one."""
+
 
 @dataclass(frozen=True, slots=True)
 class WantedGroup:
@@ -35,14 +38,17 @@ class WantedGroup:
     boundaries: int
 
     @property
-    def name(self) -> tuple[str, bytes, bytes]:
-        """The same for those who want the same."""
-        return self.tenant, self.descriptors[0].digest, self.keys[0][-1]
+    def name(self) -> Name:
+        """The same for those who want the same last boundary; their first ones may differ."""
+        return self._ending(self.keys[0][-1])
 
     @property
-    def before(self) -> tuple[str, bytes, bytes]:
+    def before(self) -> Name:
         """The name of what comes before it."""
-        return self.tenant, self.descriptors[0].digest, self.parents[0]
+        return self._ending(self.parents[0])
+
+    def _ending(self, last: bytes) -> Name:
+        return self.tenant, tuple(each.digest for each in self.descriptors), last
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +67,32 @@ class GroupFetcher:
         self._lander = lander
         self._fetcher = fetcher
         self._grounds = grounds
-        self._pulls: dict[tuple[str, bytes, bytes], asyncio.Task[Outcome]] = {}
+        self._pulls: dict[Name, asyncio.Task[Outcome]] = {}
 
     async def fetch(self, wanted: WantedGroup, until: float) -> Outcome:
-        """What came by `until`, of time.monotonic; who wants the same waits for the same pull."""
-        pull = self._pulls.get(wanted.name)
-        if pull is None:
-            before = self._pulls.get(wanted.before)
-            pull = self._pulls[wanted.name] = asyncio.create_task(self._pull(wanted, until, before))
-            pull.add_done_callback(lambda _: self._pulls.pop(wanted.name))
-        if not (await asyncio.wait({pull}, timeout=max(0.0, until - time.monotonic())))[0]:
-            return Outcome(reason=LATE)
-        return pull.result()
+        """What came by `until`, of time.monotonic.
+
+        Who wants the same waits for a pull that is under way, and pulls himself what is absent after it: its time limit
+        may have been shorter, or its first boundary a later one.
+        """
+        total = Outcome()
+        while (left := until - time.monotonic()) > 0:
+            theirs = self._pulls.get(wanted.name)
+            pull = theirs or self._begin(wanted, until)
+            if not (await asyncio.wait({pull}, timeout=left))[0]:
+                break
+            total.join(pull.result())
+            if theirs is None:
+                return total
+        total.reason = LATE
+        return total
+
+    def _begin(self, wanted: WantedGroup, until: float) -> asyncio.Task[Outcome]:
+        """Starts a pull, which goes on also when nobody waits for it any more."""
+        before = self._pulls.get(wanted.before)
+        pull = self._pulls[wanted.name] = asyncio.create_task(self._pull(wanted, until, before))
+        pull.add_done_callback(lambda _: self._pulls.pop(wanted.name))
+        return pull
 
     async def _pull(self, wanted: WantedGroup, until: float, before: asyncio.Task[Outcome] | None) -> Outcome:
         if before is not None:  # a long sequence comes in several requests, all at once

@@ -127,3 +127,13 @@ static PyTypeObject *py_add_type(PyObject *module, PyType_Spec *spec) {
   if (type != NULL && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
   return type;
 }
+
+static PyObject *py_u32_list(const uint32_t *values, Py_ssize_t n) {
+  PyObject *list = PyList_New(n);
+  for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
+    PyObject *value = PyLong_FromUnsignedLong(values[i]);
+    if (value == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, value);
+  }
+  return list;
+}

@@ -1,11 +1,4 @@
-/* Owns Writer and PinArray, the daemon's side. The GIL makes it one thread; only recover() lets it go. */
-
-typedef struct py_pin_array {
-  PyObject_HEAD nx_pins *pins;
-  void *memory;
-  size_t bytes;
-  py_guard guard;
-} py_pin_array;
+/* Owns Writer, the daemon's side. The GIL makes it one thread; only recover() lets it go. */
 
 typedef struct py_writer {
   PyObject_HEAD nx_writer *writer;
@@ -15,58 +8,7 @@ typedef struct py_writer {
   py_guard guard; /* of the touch object */
 } py_writer;
 
-static PyTypeObject *py_writer_type, *py_pin_array_type;
-
-/* ---- PinArray ---- */
-
-static PyObject *py_pin_array_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"fd", NULL};
-  int fd;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i", names, &fd)) return NULL;
-  py_pin_array *self = (py_pin_array *)type->tp_alloc(type, 0);
-  if (self == NULL) return NULL;
-  int code = nx_map(fd, 0, &self->memory, &self->bytes);
-  if (code == NX_OK) code = py_guard_begin(&self->guard, self->memory, self->bytes);
-  if (code == NX_OK) code = nx_pins_open(&self->pins, self->memory, self->bytes);
-  if (code == NX_OK) return (PyObject *)self;
-  py_raise(code);
-  Py_DECREF(self);
-  return NULL;
-}
-
-static void py_pin_array_dealloc(py_pin_array *self) {
-  PyTypeObject *type = Py_TYPE(self);
-  nx_pins_close(self->pins);
-  py_guard_end(&self->guard);
-  nx_unmap(self->memory, self->bytes);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
-
-static PyObject *py_pin_array_held(py_pin_array *self, void *closure) {
-  (void)closure;
-  return PyLong_FromUnsignedLongLong(nx_pins_held(self->pins));
-}
-
-static PyObject *py_u32_list(const uint32_t *values, Py_ssize_t n);
-
-static PyObject *py_pin_array_buckets(py_pin_array *self, PyObject *unused) {
-  (void)unused;
-  uint64_t held = nx_pins_held(self->pins);
-  uint32_t *buckets = PyMem_New(uint32_t, held + 1);
-  if (buckets == NULL) return PyErr_NoMemory();
-  PyObject *list = py_u32_list(buckets, (Py_ssize_t)nx_pins_buckets(self->pins, buckets, held));
-  PyMem_Free(buckets);
-  return list;
-}
-
-static PyObject *py_pin_array_counts(py_pin_array *self, void *closure) {
-  (void)closure;
-  uint64_t counts[3];
-  nx_pins_counts(self->pins, counts);
-  return Py_BuildValue("KKK", (unsigned long long)counts[0], (unsigned long long)counts[1],
-                       (unsigned long long)counts[2]);
-}
+static PyTypeObject *py_writer_type;
 
 /* ---- Writer: arguments and results ---- */
 
@@ -132,16 +74,6 @@ static PyObject *py_record_tuple(const nx_record *record) {
                        record->segment, (unsigned long long)record->offset, record->length, record->tokens,
                        (unsigned long long)record->owner, (unsigned long long)record->checksum,
                        (unsigned long long)record->tick, record->bucket, record->status);
-}
-
-static PyObject *py_u32_list(const uint32_t *values, Py_ssize_t n) {
-  PyObject *list = PyList_New(n);
-  for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-    PyObject *value = PyLong_FromUnsignedLong(values[i]);
-    if (value == NULL) Py_CLEAR(list);
-    else PyList_SET_ITEM(list, i, value);
-  }
-  return list;
 }
 
 /* NULL with an error set; the caller frees. `fast` is a list or a tuple. */
@@ -278,22 +210,6 @@ static PyObject *py_writer_commit(py_writer *self, PyObject *args) {
   Py_XDECREF(fast);
   Py_XDECREF(sums);
   return result;
-}
-
-static nx_pins **py_pins_of(PyObject *fast) {
-  Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
-  nx_pins **pins = PyMem_New(nx_pins *, n + 1);
-  if (pins == NULL) PyErr_NoMemory();
-  for (Py_ssize_t i = 0; pins != NULL && i < n; i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
-    if (!Py_IS_TYPE(item, py_pin_array_type)) {
-      PyErr_SetString(PyExc_TypeError, "pin arrays must be PinArray");
-      PyMem_Free(pins);
-      return NULL;
-    }
-    pins[i] = ((py_pin_array *)item)->pins;
-  }
-  return pins;
 }
 
 static PyObject *py_writer_reclaim(py_writer *self, PyObject *args) {
