@@ -101,6 +101,7 @@ def test_a_partition_while_pages_are_pulled(net: Network) -> None:
         ours.prefetch(keys)
         until(lambda: ours.lookup(keys) > 0, "some pages are here")
         net.cut("a")
+        until(lambda: state(two, a) != "connected", "the peer is given up, and with it the pull")
         until(lambda: all(arena.writing == 0 for arena in two.stats().arenas), "the slots are back")
         came = pages.verified(ours, keys)
         assert pages.put(ours, keys) == 300 - came
