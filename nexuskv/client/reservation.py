@@ -53,7 +53,7 @@ class WritablePage(msgspec.Struct, eq=False):
     def fill(self, source: Content) -> None:
         """Copies all bytes of the page, as `Reservation.fill` does for many pages. Raises BadRequest."""
         self._grant.check(self._place)
-        copy_pages(self._segment, [self._slot], [0], (source,))
+        copy_pages([self._segment], [self._slot], [0], (source,))
 
 
 class ReservedPage(WritablePage, eq=False):
@@ -348,11 +348,8 @@ class Reservation(PageGrant):
         self.settle()
         for place in range(self._places) if self._committed else range(min(1, self._places)):
             self.check(place)
-        for number, segment in self._segments.items():
-            here = [at for at, handle in enumerate(self._handles) if handle >> SLOT_BITS == number]
-            copy_pages(
-                segment, [self._handles[at] for at in here], [self._positions[at] for at in here], sources
-            )
+        segments = [self._segments[handle >> SLOT_BITS] for handle in self._handles]
+        copy_pages(segments, self._handles, self._positions, sources)
 
     def commit(self, *, wait: bool = True) -> None:
         self.settle()
@@ -378,10 +375,15 @@ class Reservation(PageGrant):
         super().__del__()
 
 
-def copy_pages(segment: MappedSegment, handles: list[int], positions: list[int], sources: Contents) -> None:
-    """Fills slots of `segment` from `sources` at `positions`. Raises BadRequest."""
+def copy_pages(
+    segments: list[MappedSegment], handles: list[int], positions: list[int], sources: Contents
+) -> None:
+    """Fills slots, one in each of `segments`, from `sources` at `positions`: all or none. Raises BadRequest."""
+    if not segments:
+        return
+    slot_bytes, page_bytes = segments[0].slot_bytes, segments[0].pages.shape[1]  # of one arena, so of one size
     try:
-        fill(segment.memory, segment.slot_bytes, segment.pages.shape[1], handles, positions, sources)
+        fill(slot_bytes, page_bytes, [each.memory for each in segments], handles, positions, sources)
     except (TypeError, ValueError, IndexError, BufferError) as error:
         raise BadRequest(f"{error}: give the bytes of each page in one piece, C-contiguous") from error
 
