@@ -50,7 +50,9 @@ def check_output(out: Floats, shape: tuple[int, ...]) -> None:
     check_writable("out", out)
 
 
-def check_payload(payload: NDArray[Any], scales: Float32, stored: str, taken: Container[np.dtype[Any]]) -> None:
+def check_payload(
+    payload: NDArray[Any], scales: Float32, stored: str, taken: Container[np.dtype[Any]]
+) -> None:
     """Refuse what has no rows of a type `taken`, called `stored`, or not a scale for each. Raises LocalError."""
     fits = payload.ndim > 0 and scales.dtype == np.float32 and scales.shape == payload.shape[:-1]
     if payload.dtype not in taken or not fits or not payload.shape[-1]:
