@@ -381,9 +381,10 @@ def copy_pages(
     """Fills slots, one in each of `segments`, from `sources` at `positions`: all or none. Raises BadRequest."""
     if not segments:
         return
-    slot_bytes, page_bytes = segments[0].slot_bytes, segments[0].pages.shape[1]  # of one arena, so of one size
+    first = segments[0]  # all are of one arena, so of one size
+    memories = [each.memory for each in segments]
     try:
-        fill(slot_bytes, page_bytes, [each.memory for each in segments], handles, positions, sources)
+        fill(first.slot_bytes, first.pages.shape[1], memories, handles, positions, sources)
     except (TypeError, ValueError, IndexError, BufferError) as error:
         raise BadRequest(f"{error}: give the bytes of each page in one piece, C-contiguous") from error
 
