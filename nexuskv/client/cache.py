@@ -165,7 +165,7 @@ class Cache:
         def pull(names: list[BlockName]) -> Fetched:
             self._register()
             return fetching.fetch(
-                self._keeper, fetching.BlockPlan(self.descriptor, layer or 0, names), within
+                self._keeper, fetching.BlockPlan(self.descriptor, search.layer, names), within
             )
 
         return search.find(wanted, pull if fetch else None)
