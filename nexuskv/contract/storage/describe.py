@@ -75,6 +75,10 @@ def _chosen(
             "kv_storage",
             f"{profile.id!r} declares no keys and values; there is no page",
         )
+    if len(set(chosen)) < len(chosen):
+        raise refuse(
+            Rule.STATE_SHARED, "declarations", "one is given twice, and would be two layers; give each once"
+        )
     for declaration in chosen:
         if declaration not in profile.kv_storage:
             raise refuse(
