@@ -190,6 +190,7 @@ class Cache:
 
     def _plan(self, keys: Keys) -> fetching.Plan:
         permissions.require_reuse(self.descriptor)
+        check_keys(keys)  # of a prefetch nobody would hear
         self._register()
         return fetching.Plan(self.descriptor, keys, self.gain.known or ComputeCost())
 
