@@ -19,6 +19,7 @@ from nexuskv.contract.storage.states import Checkpoint, CompletedBoundary
 from nexuskv.contract.storage.validation import PAYLOAD_TYPE, maximum_tokens, validate
 from nexuskv.contract.storage.vocabulary import Format, InputDependency
 from nexuskv.contract.vocabulary import Flag, Scheme
+from nexuskv.errors import LocalError
 
 _SCHEMES = {
     Format.F16: Scheme.NONE,
@@ -58,7 +59,12 @@ def describe(
 
 
 def arena_bytes(descriptor: MhaKv, profile: Profile, *, sequences: int = 1) -> int:
-    """Bytes of slots in which `sequences` sequences of the profile's maximum tokens have room, none shared."""
+    """Bytes of slots in which `sequences` sequences of the profile's maximum tokens have room, none shared.
+
+    Raises StorageError for a profile without keys and values, LocalError for less than one sequence.
+    """
+    if sequences < 1:
+        raise LocalError(f"an arena for {sequences} sequences: give 1 or more")
     _, chosen = _chosen(profile, None)
     longest = max(_tokens(profile, declaration) for declaration in chosen)
     return sequences * -(-longest // descriptor.page_tokens) * slot_bytes(descriptor.page_bytes)
