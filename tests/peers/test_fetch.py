@@ -2,7 +2,9 @@
 
 import math
 import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,13 +97,14 @@ def test_what_is_no_key_is_refused_by_the_call_that_has_it() -> None:
         ours = opened(client)
         group = client.open_group([ours.descriptor], model="m")
         right = pages.keys(ours, 3)
-        for wrong in ([b"short"], ["x" * 32], [*right, None]):
-            for call in (
-                ours.fetch,
-                ours.prefetch,
-                lambda own: group.fetch([own]),
-                lambda own: group.prefetch([own]),
-            ):
+        calls: list[Callable[[Any], object]] = [
+            ours.fetch,
+            ours.prefetch,
+            lambda own: group.fetch([own]),
+            lambda own: group.prefetch([own]),
+        ]
+        for call in calls:
+            for wrong in ([b"short"], ["x" * 32], [*right, None]):
                 with pytest.raises(nexuskv.BadRequest, match="compute"):
                     call(wrong)
         assert pages.put(ours, right) == 3
