@@ -23,6 +23,9 @@ SMALLEST_SEGMENT = 64 << 20
 FEWEST_BYTES = 4096
 """Of a budget or a segment that is asked for: shared memory comes in pages of so many."""
 SEGMENTS_A_BUDGET = 64
+FEWEST_SEGMENTS_A_BUDGET = 16
+SMALLEST_SHARE = 1 << 20
+"""An arena has one at least, and a group of a hybrid model several arenas that must have room together."""
 BYTES_AN_ENTRY = 16 << 10
 FEWEST_ENTRIES, MOST_ENTRIES = 16_384, 4 << 20
 """An entry takes about 260 bytes of shared memory, on top of the budget: 1.6 % of it at most."""
@@ -86,8 +89,9 @@ class Config:
 
     def segment_size(self, budget: int) -> int:
         """Bytes of a segment for a budget: large enough to be few, small enough to be shared among arenas."""
-        chosen = self.segment_bytes or max(SMALLEST_SEGMENT, budget // SEGMENTS_A_BUDGET)
-        return min(chosen, budget)
+        usual = max(SMALLEST_SEGMENT, budget // SEGMENTS_A_BUDGET)
+        shared = max(SMALLEST_SHARE, budget // FEWEST_SEGMENTS_A_BUDGET)
+        return min(self.segment_bytes or min(usual, shared), budget)
 
 
 def parse(arguments: list[str] | None = None) -> Config:
@@ -140,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "--segment-bytes",
         type=_some_bytes,
         default=0,
-        help="size of one segment (1/64 of --memory, 64MiB at least)",
+        help="size of one segment (1/64 of --memory, 64MiB at least, in less than 1GiB 1/16 of it)",
     )
     add(
         "--max-page-bytes",

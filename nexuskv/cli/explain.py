@@ -18,6 +18,9 @@ from nexuskv.errors import LocalError
 from nexuskv.gain import ComputeCost, Explanation, Gain, MeasuredPath, Offer, Paths, explain
 from nexuskv.quantity import format_size
 
+MAX_TOKENS = 2**32 - 1
+"""Their bytes fit 64 bits, whatever a page holds."""
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Registers `explain`."""
@@ -103,8 +106,8 @@ def _descriptor(name: str) -> Descriptor:
 
 
 def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,18}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens")
+    if not re.fullmatch("[0-9]{1,18}", text, re.ASCII) or int(text) > MAX_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens up to {MAX_TOKENS}")
     return int(text)
 
 

@@ -11,13 +11,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-import numpy as np
-
-from nexuskv.client.blocks import Numbers, places
+from nexuskv.client.blocks import Numbers, as_numbers, places
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.hit import Hit, Keys, Page
 from nexuskv.contract.blocks import Blocks, block_key, check_layer
-from nexuskv.errors import BadRequest
 from nexuskv.ipc.mapping import Array
 from nexuskv.protocol.fetches import BlockName
 
@@ -101,13 +98,16 @@ class Search:
         """Raises BadRequest for a layer that is none."""
         self._blocks = blocks
         self._layer = layer
-        self._number = check_layer(blocks.parent, layer)
+        self.layer = check_layer(blocks.parent, layer)
+        """As block keys have it."""
         self._pages = pages
         self._lone = lone
 
     def find(self, wanted: Mapping[bytes, Numbers], fetch: Fetch | None) -> BlockHit:
         """Pins what is here, after a pull of what is not if there is a `fetch`. Raises BadRequest."""
-        names = [BlockName(page, each) for page, numbers in wanted.items() for each in _numbers(numbers)]
+        names = [
+            BlockName(page, each) for page, numbers in wanted.items() for each in as_numbers(numbers).tolist()
+        ]
         with ExitStack() as pins:
             hits = [pins.enter_context(self._pages.match([page])) for page in wanted]
             whole = {page.key: page for hit in hits for page in hit}
@@ -127,7 +127,7 @@ class Search:
             return BlockHit(found, hits, pins.pop_all(), fetched, "")
 
     def _key(self, name: BlockName) -> bytes:
-        return block_key(name.page, self._number, name.number)
+        return block_key(name.page, self.layer, name.number)
 
     def _pin(
         self, loose: Mapping[bytes, BlockName], fetch: Fetch | None, pins: ExitStack
@@ -147,12 +147,3 @@ class Search:
     def _cut(self, page: Page, at: tuple[int, ...]) -> Block:
         scale = self._blocks.scale
         return Block(page[self._blocks.name][at], None if scale is None else page[scale][at])
-
-
-def _numbers(numbers: Numbers) -> list[int]:
-    """Raises BadRequest for what does not fit 64 bits."""
-    try:
-        found: list[int] = np.asarray(numbers, np.int64).reshape(-1).tolist()
-    except (OverflowError, TypeError, ValueError) as error:
-        raise BadRequest(f"block numbers are integers of 64 bits: {error}") from None
-    return found

@@ -22,6 +22,7 @@ from nexuskv.ipc.mapping import Array
 
 Numbers = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of blocks, one dimension."""
+_MOST = np.iinfo(np.int64).max
 
 
 class SparsePage(Protocol):
@@ -49,8 +50,19 @@ def places(
 ) -> list[tuple[int, int]]:
     """Of each wanted number the page that has it, and where it stands there. Raises BadRequest."""
     there = numbers(descriptor, pages, layer)
-    found = _places(there, np.asarray(wanted, np.int64).reshape(-1))
+    found = _places(there, as_numbers(wanted))
     return [divmod(place, _top_k(descriptor)) for place in found]
+
+
+def as_numbers(wanted: Numbers) -> npt.NDArray[np.int64]:
+    """What was asked for. Raises BadRequest for what are no integers of 64 bits."""
+    try:
+        found = np.asarray(wanted).reshape(-1)
+    except ValueError:  # lists of different lengths
+        found = np.empty(1, np.object_)
+    if found.size and not (found.dtype.kind in "iu" and int(found.max()) <= _MOST):
+        raise BadRequest(f"block numbers are integers of 64 bits, not {wanted!r}: give those of the selector")
+    return found.astype(np.int64)
 
 
 def numbers(descriptor: Descriptor, pages: Sequence[SparsePage], layer: int | None) -> npt.NDArray[np.int64]:

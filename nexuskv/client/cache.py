@@ -165,7 +165,7 @@ class Cache:
         def pull(names: list[BlockName]) -> Fetched:
             self._register()
             return fetching.fetch(
-                self._keeper, fetching.BlockPlan(self.descriptor, layer or 0, names), within
+                self._keeper, fetching.BlockPlan(self.descriptor, search.layer, names), within
             )
 
         return search.find(wanted, pull if fetch else None)
@@ -190,6 +190,7 @@ class Cache:
 
     def _plan(self, keys: Keys) -> fetching.Plan:
         permissions.require_reuse(self.descriptor)
+        check_keys(keys)  # of a prefetch nobody would hear
         self._register()
         return fetching.Plan(self.descriptor, keys, self.gain.known or ComputeCost())
 

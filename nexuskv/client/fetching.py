@@ -29,6 +29,8 @@ R = TypeVar("R", bound=m.Message)
 FETCH_SECONDS = 5.0
 PREFETCH_SECONDS = 30.0
 OFFER_SECONDS = 1.0
+MOST_SECONDS = 86400.0
+"""Longer time limits, infinite ones too, are a day."""
 LEAST_LATENCY = 1e-9
 """Seconds: a path takes some time, though its latency was not measured yet."""
 GRACE_SECONDS = 0.5
@@ -111,6 +113,10 @@ def _chunks(keys: Keys, *, chained: bool) -> Iterator[tuple[int, list[bytes], by
         yield at, list(keys[at : at + m.MAX_KEYS]), keys[at - 1] if at else b""
 
 
+def _until(seconds: float) -> float:
+    return time.monotonic() + max(0.0, min(seconds, MOST_SECONDS))
+
+
 def _milliseconds(until: float) -> int:
     return max(1, int((until - time.monotonic()) * 1000))
 
@@ -129,7 +135,7 @@ def _aside(keeper: SessionKeeper, request: Asked, expected: type[R]) -> R:
 
 def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan | GroupPlan, within: float | None) -> Fetched:
     """Waits for what comes; other hosts' faults and a daemon that is gone are a reason, not an error. Raises Closed."""
-    until = time.monotonic() + (FETCH_SECONDS if within is None else within)
+    until = _until(FETCH_SECONDS if within is None else within)
     total = Fetched(0, 0, "", "")
     for request in plan.requests(until):
         try:
@@ -145,7 +151,7 @@ def fetch(keeper: SessionKeeper, plan: Plan | BlockPlan | GroupPlan, within: flo
 
 def prefetch(keeper: SessionKeeper, plan: Plan | GroupPlan) -> None:
     """Asks and does not wait. Raises Closed, Disconnected."""
-    until = time.monotonic() + PREFETCH_SECONDS
+    until = _until(PREFETCH_SECONDS)
 
     def ask(session: Session) -> None:
         for request in plan.requests(until):
@@ -203,7 +209,7 @@ def way_of(told: PeerOffer | h.PeerStats) -> MeasuredPath | None:
 
 def push(keeper: SessionKeeper, keys: Keys, peer: str, within: float | None) -> Pushed:
     """Waits until the peer has the pages. Raises BadRequest, Closed, Disconnected, DeadlineExceeded."""
-    until = time.monotonic() + (FETCH_SECONDS if within is None else within)
+    until = _until(FETCH_SECONDS if within is None else within)
     pages, reason = 0, ""
     for at, chunk, parent in _chunks(keys, chained=True):
         there = _aside(keeper, h.Push(0, chunk, peer, _milliseconds(until), parent), h.Pushed)

@@ -52,7 +52,7 @@ class WritablePage(msgspec.Struct, eq=False):
     def fill(self, source: Content) -> None:
         """Copies all bytes of the page, as `Reservation.fill` does for many pages. Raises BadRequest."""
         self._grant.check(self._place)
-        copy_pages(self._segment, [self._slot], [0], (source,))
+        copy_pages([self._segment], [self._slot], [0], (source,))
 
 
 class Grant:
@@ -186,9 +186,15 @@ class Grant:
         warnings.warn("a reservation was dropped unfinished: use it in a with", ResourceWarning, 3, self)
 
 
-def copy_pages(segment: MappedSegment, handles: list[int], positions: list[int], sources: Contents) -> None:
-    """Fills slots of `segment` from `sources` at `positions`. Raises BadRequest."""
+def copy_pages(
+    segments: list[MappedSegment], handles: list[int], positions: list[int], sources: Contents
+) -> None:
+    """Fills slots, one in each of `segments`, from `sources` at `positions`: all or none. Raises BadRequest."""
+    if not segments:
+        return
+    first = segments[0]  # all are of one arena, so of one size
+    memories = [each.memory for each in segments]
     try:
-        fill(segment.memory, segment.slot_bytes, segment.pages.shape[1], handles, positions, sources)
+        fill(first.slot_bytes, first.pages.shape[1], memories, handles, positions, sources)
     except (TypeError, ValueError, IndexError, BufferError) as error:
         raise BadRequest(f"{error}: give the bytes of each page in one piece, C-contiguous") from error

@@ -13,7 +13,7 @@ from operator import floordiv
 from nexuskv import contract
 from nexuskv.client import fetching
 from nexuskv.client.asked import AskedWay
-from nexuskv.client.cache import Cache, PageStatus, no_key
+from nexuskv.client.cache import Cache, PageStatus, check_keys, no_key
 from nexuskv.client.fetching import Fetched
 from nexuskv.client.group_match import AskedGroupWay, GroupHit, GroupKeys, SharedGroupWay
 from nexuskv.client.group_reservation import GroupReservation
@@ -94,6 +94,8 @@ class Group:
             )
         descriptors = [cache.descriptor for cache in self.caches]
         boundaries = self._boundaries(keys)
+        for own in keys:
+            check_keys(own)  # of a prefetch nobody would hear
         self._keeper.use(
             lambda session: [session.arena(each) for each in descriptors]
         )  # after a restart, anew

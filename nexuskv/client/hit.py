@@ -99,8 +99,8 @@ class Hit:
 
     def __getitem__(self, index: int) -> Page:
         """Page `index` of the hit. Raises IndexError, Closed."""
-        if index < 0:
-            index += len(self._pins)
+        if index < 0 and (index := index + len(self._pins)) < 0:
+            raise IndexError(f"{len(self._pins) - index} pages before the end of a hit of {len(self._pins)}")
         segment, offset, _, _ = self._pins[index]
         mapped = self._source.segments.get(segment)
         if mapped is None:  # the client was closed

@@ -184,11 +184,8 @@ class Reservation(PageGrant):
         self.settle()
         for place in range(self._places) if self._committed else range(min(1, self._places)):
             self.check(place)
-        for number, segment in self._segments.items():
-            here = [at for at, handle in enumerate(self._handles) if handle >> SLOT_BITS == number]
-            copy_pages(
-                segment, [self._handles[at] for at in here], [self._positions[at] for at in here], sources
-            )
+        segments = [self._segments[handle >> SLOT_BITS] for handle in self._handles]
+        copy_pages(segments, self._handles, self._positions, sources)
 
     def commit(self, *, wait: bool = True) -> None:
         self.settle()

@@ -71,7 +71,7 @@ def check_layer(parent: Descriptor, layer: int | None) -> int:
         raise BadRequest(
             f"layer is {layer}: blocks are chosen layer by layer, name one from 0 to {layers - 1}"
         )
-    return layer or 0
+    return int(layer or 0)  # also of numpy's
 
 
 class Blocks:

@@ -185,9 +185,13 @@ def _quantization(a: Descriptor, b: Descriptor) -> Iterator[Reason]:
 
 
 def _scales(descriptor: Descriptor) -> list[tuple[str, str, tuple[str, ...]]]:
-    specs = descriptor.tensor_specs
+    """Name, type and axes of each, with the size of an axis that no payload has: sizes of the others are said there."""
+    common = {axis for spec in _payloads(descriptor).values() for axis in spec.shape}
+    sizes = {axis: f"{axis}={size}" for axis, size in descriptor.sizes.items() if axis not in common}
     return [
-        (spec.name, spec.dtype.value, tuple(sorted(spec.shape))) for spec in specs if spec.role is Role.SCALE
+        (spec.name, spec.dtype.value, tuple(sorted(sizes.get(axis, axis) for axis in spec.shape)))
+        for spec in descriptor.tensor_specs
+        if spec.role is Role.SCALE
     ]
 
 

@@ -7,6 +7,7 @@ from math import prod
 
 from nexuskv.contract.descriptor import Descriptor
 from nexuskv.contract.reuse import AllPages, LastCheckpoint, Window
+from nexuskv.errors import LocalError
 
 
 def saving(reference: Descriptor, candidate: Descriptor, *, candidate_bits: float | None = None) -> float:
@@ -19,14 +20,20 @@ def saving(reference: Descriptor, candidate: Descriptor, *, candidate_bits: floa
 
 
 def context_bytes(descriptor: Descriptor, tokens: int) -> int:
-    """Bytes that must be resident to go on after `tokens` tokens: whole pages, those that the reuse rule needs."""
+    """Bytes that must be resident to go on after `tokens` tokens: whole pages, those that the reuse rule needs.
+
+    Raises LocalError for less than one token.
+    """
+    if tokens < 1:
+        raise LocalError(f"a context of {tokens} tokens has no state: give 1 or more")
     return _pages(descriptor, tokens) * descriptor.page_bytes
 
 
 def context_saving(reference: Descriptor, candidate: Descriptor, tokens: int) -> float:
     """Share of the reference's bytes of a context of `tokens` tokens that the candidate does without.
 
-    Unlike `saving` it holds for windows and checkpoints, which cost less a token the longer the context is.
+    Unlike `saving` it holds for windows and checkpoints, which cost less a token the longer the context is. Raises
+    LocalError for less than one token.
     """
     return 1 - context_bytes(candidate, tokens) / context_bytes(reference, tokens)
 

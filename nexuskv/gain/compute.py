@@ -35,7 +35,7 @@ class Learned:
 
     def observe(self, tokens: int, seconds: float, start: int = 0) -> None:
         """Learns from a prefill of `tokens` tokens that followed `start` cached ones."""
-        if tokens < 1 or start < 0 or not (seconds > 0 and isfinite(seconds)):
+        if not (tokens >= 1 and start >= 0 and seconds > 0 and isfinite(seconds)):
             raise LocalError(
                 f"{tokens} tokens after {start} in {seconds} s is no prefill: report what was computed and how long"
             )

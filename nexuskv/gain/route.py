@@ -10,7 +10,9 @@ from enum import StrEnum
 
 import msgspec
 
-from nexuskv.contract import Descriptor, usable
+from nexuskv.contract import Descriptor
+from nexuskv.contract.groups import member
+from nexuskv.errors import LocalError
 from nexuskv.gain.matrix import MATRIX, Row
 from nexuskv.gain.paths import Path
 from nexuskv.protocol.cost import ComputeCost
@@ -94,8 +96,11 @@ def explain(
 ) -> Explanation:
     """The best way to the state of a prefix of which `local_pages` pages are a boundary on this host.
 
-    `read_bytes` is how much of it will be read, where that is less than all: the selected blocks, for DSA.
+    `read_bytes` is how much of it will be read, where that is less than all: the selected blocks, for DSA. Raises
+    LocalError for less than nothing.
     """
+    if read_bytes is not None and read_bytes < 0:
+        raise LocalError(f"read_bytes is {read_bytes}: give 0 or more, or None where all is read")
     router = _Router(descriptor, cost, local, local_pages, read_bytes)
     further = [offer for offer in offers if offer.pages > local_pages]
     pulls = (router.pull(offer, offer.path) for offer in further if offer.path is not None)
@@ -156,7 +161,7 @@ class _Router:
                 yield f"{offer.peer} has it up to token {tokens:,}, at a cost that the first fetch will measure"
 
     def _needed(self, boundary: int) -> range:
-        return usable(self._descriptor.reuse, [True] * boundary, self._descriptor.page_tokens)
+        return member(self._descriptor.reuse, self._descriptor.page_tokens, 1).needed(boundary)
 
     def _reading(self, pages: int) -> tuple[int, float]:
         """Bytes and seconds of reading pages that are here."""

@@ -69,13 +69,14 @@ def exchange(fd: int, request: bytes, answer: bytearray, /) -> tuple[int, list[i
 # waits. Descriptors that come with it are closed by the kernel. Raises OSError.
 def poll(fd: int, answer: bytearray, /) -> int | None: ...
 
-# Copies pages of page_bytes into slots of `memory`, which begin every slot_bytes: sources[positions[i]] into the slot
-# that the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError or TypeError for a source
-# that is no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or source that is not there.
+# Copies pages of page_bytes into slots, which begin every slot_bytes of a segment: sources[positions[i]] into the slot
+# of memories[i] that the low 32 bits of handles[i] name. All or nothing; without the GIL. Raises BufferError or
+# TypeError for a source that is no C-contiguous buffer, ValueError for one of another size, IndexError for a slot or
+# source that is not there.
 def fill(
-    memory: npt.NDArray[np.uint8],
     slot_bytes: int,
     page_bytes: int,
+    memories: list[npt.NDArray[np.uint8]],
     handles: list[int],
     positions: list[int],
     sources: Sequence[Any] | npt.NDArray[Any],

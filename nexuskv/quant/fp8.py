@@ -86,11 +86,7 @@ def dequantize(payload: Float8, scales: Float32, out: Floats | None = None) -> F
 
     `out` is float32, float16 or bfloat16; beyond the range of float16 numbers become infinite. Raises LocalError.
     """
-    if payload.dtype not in _DECODED or scales.dtype != np.float32 or scales.shape != payload.shape[:-1]:
-        raise LocalError(
-            f"payload is {payload.dtype}{list(payload.shape)} and scales {scales.dtype}{list(scales.shape)};"
-            " they must be float8 [..., n] and float32 [...]"
-        )
+    scaling.check_payload(payload, scales, "float8 [..., n]", _DECODED)
     numbers = np.take(_DECODED[payload.dtype], np.ascontiguousarray(payload).view(np.uint8))
     numbers *= scales[..., None]
     return scaling.into(numbers, out)

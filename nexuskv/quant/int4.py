@@ -25,6 +25,7 @@ from nexuskv.quant.scaling import Float32, Floats
 LARGEST: Final = 7
 
 Packed = NDArray[np.uint8]
+_STORED: Final = (np.dtype(np.uint8),)
 
 # Both numbers of each of the 256 bytes, float32[256, 2].
 _BYTES: Final = np.arange(256)
@@ -55,11 +56,7 @@ def dequantize(packed: Packed, scales: Float32, out: Floats | None = None) -> Fl
 
     `out` is float32, float16 or bfloat16; beyond the range of float16 numbers become infinite. Raises LocalError.
     """
-    if packed.dtype != np.uint8 or scales.dtype != np.float32 or scales.shape != packed.shape[:-1]:
-        raise LocalError(
-            f"payload is {packed.dtype}{list(packed.shape)} and scales {scales.dtype}{list(scales.shape)};"
-            " they must be uint8 [..., n / 2] and float32 [...]"
-        )
+    scaling.check_payload(packed, scales, "uint8 [..., n / 2]", _STORED)
     shape = (*packed.shape[:-1], packed.shape[-1] * 2)
     numbers: Float32 = _UNPACKED[packed].reshape(shape)
     numbers *= scales[..., None]

@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nexuskv.errors import LocalError
 from nexuskv.quant import scaling
 from nexuskv.quant.scaling import Float32, Floats
 
@@ -28,6 +27,7 @@ _NEARLY_HALF: Final = np.float32(0.5 - 2**-16)
 """Fractions below are told right by float32, whose quotients are off by a relative 2^-24 of at most 127."""
 
 Payload = NDArray[np.int8]
+_STORED: Final = (np.dtype(np.int8),)
 
 
 def quantize(
@@ -56,11 +56,7 @@ def dequantize(payload: Payload, scales: Float32, out: Floats | None = None) -> 
 
     `out` is float32, float16 or bfloat16; beyond the range of float16 numbers become infinite. Raises LocalError.
     """
-    if payload.dtype != np.int8 or scales.dtype != np.float32 or scales.shape != payload.shape[:-1]:
-        raise LocalError(
-            f"payload is {payload.dtype}{list(payload.shape)} and scales {scales.dtype}{list(scales.shape)};"
-            " they must be int8 [..., n] and float32 [...]"
-        )
+    scaling.check_payload(payload, scales, "int8 [..., n]", _STORED)
     out = np.empty(payload.shape, np.float32) if out is None else out
     scaling.check_output(out, payload.shape)
     if not out.flags.c_contiguous:

@@ -42,6 +42,8 @@ def encode(descriptor: Descriptor, name: str, x: Floats, page: Tensors) -> None:
     quantize, _ = _METHODS[descriptor.quantization.scheme]
     rows = _Rows(descriptor, payload, scale)
     stored, scales = quantize(rows.of(x))
+    for part in (name, scale.name):
+        scaling.check_writable(part, page[part])
     page[name][...] = rows.back(stored)
     page[scale.name][...] = scales.reshape(rows.scales)
 

@@ -4,7 +4,7 @@ Owns the rule scale = peak / largest, rounded so that no quotient exceeds `large
 `int4` and `fp8` do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -38,6 +38,7 @@ def check_target(name: str, target: NDArray[Any], dtype: np.dtype[Any], shape: t
     """Refuse a target of another type or shape. Raises LocalError."""
     if target.dtype != dtype or target.shape != shape:
         raise LocalError(f"{name} is {target.dtype}{list(target.shape)}; it must be {dtype}{list(shape)}")
+    check_writable(name, target)
 
 
 def check_output(out: Floats, shape: tuple[int, ...]) -> None:
@@ -46,6 +47,25 @@ def check_output(out: Floats, shape: tuple[int, ...]) -> None:
         raise LocalError(
             f"out is {out.dtype}{list(out.shape)}; it must be float32, float16 or bfloat16 of {list(shape)}"
         )
+    check_writable("out", out)
+
+
+def check_payload(
+    payload: NDArray[Any], scales: Float32, stored: str, taken: Container[np.dtype[Any]]
+) -> None:
+    """Refuse what has no rows of a type `taken`, called `stored`, or not a scale for each. Raises LocalError."""
+    fits = payload.ndim > 0 and scales.dtype == np.float32 and scales.shape == payload.shape[:-1]
+    if payload.dtype not in taken or not fits or not payload.shape[-1]:
+        raise LocalError(
+            f"payload is {payload.dtype}{list(payload.shape)} and scales {scales.dtype}{list(scales.shape)};"
+            f" they must be {stored}, n being 1 or more, and float32 [...]"
+        )
+
+
+def check_writable(name: str, target: NDArray[Any]) -> None:
+    """Refuse what cannot be written. Raises LocalError."""
+    if not target.flags.writeable:
+        raise LocalError(f"{name} is read-only, as the pages of a hit are; give an array of your own")
 
 
 def rows(array: NDArray[Any], width: int) -> NDArray[Any]:

@@ -192,6 +192,17 @@ def test_scales_that_are_shared_otherwise_are_encoded_anew() -> None:
     assert found.verdict is Verdict.CONVERTIBLE
 
 
+def test_scales_of_larger_tiles_are_encoded_anew() -> None:
+    fine = mla("f", dtype="float8_e4m3fn", quantization="fp8_e4m3", engine_family="VLLM")
+    layout = msgspec.structs.replace(fine.layout, stride_bytes=None)
+    coarse = msgspec.structs.replace(fine, dims={**fine.dims, "latent_tiles": 2}, layout=layout)
+    found = compatible(fine, coarse)
+    assert found.verdict == "convertible"
+    (reason,) = found.reasons
+    assert reason.field == "quantization.scale_tensors"
+    assert ("latent_tiles=4" in reason.producer, "latent_tiles=2" in reason.consumer) == (True, True)
+
+
 def test_latents_in_fp8_become_bfloat16() -> None:
     fp8 = mla("a", layers=2, dtype="float8_e4m3fn", quantization="fp8_e4m3", engine_family="VLLM")
     plain = mla("b", layers=2, dtype="bfloat16", engine_family="SGLANG")

@@ -3,6 +3,7 @@
 import pytest
 
 from nexuskv.contract import MULTI_HEAD, PRESETS, context_bytes, context_saving, mha, mla, saving
+from nexuskv.errors import LocalError
 
 V2 = mla("deepseek-v2", layers=60, dtype="bfloat16", engine_family="VLLM")
 DENSE_67B = mha("deepseek-67b", layers=95, kv_heads=8, head_dim=128, dtype="bfloat16", engine_family="VLLM")
@@ -51,6 +52,13 @@ def test_attention_keeps_every_page_of_a_context() -> None:
     llama = PRESETS["llama-3-8b-page16"]
     assert context_bytes(llama, CONTEXT) == 16 << 30
     assert context_bytes(llama, 17) == 2 * llama.page_bytes
+
+
+@pytest.mark.parametrize("tokens", [0, -1])
+def test_without_a_token_there_is_no_context(tokens: int) -> None:
+    llama = PRESETS["llama-3-8b-page16"]
+    with pytest.raises(LocalError, match="give 1 or more"):
+        context_saving(llama, llama, tokens)
 
 
 def test_a_window_keeps_its_own_pages() -> None:

@@ -1,10 +1,12 @@
 """Sparse pages: a reader pulls the blocks that the selector named, and touches no byte of the others."""
 
 import ctypes
+import math
 import mmap
 import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +174,31 @@ def test_what_cannot_be_pulled(daemon: Daemon) -> None:
         plain = client.open(small(), model="m")
         with plain.match(keys(plain, 1)) as hit, pytest.raises(nexuskv.BadRequest, match="have no blocks"):
             hit.blocks([0])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [[205.7], [math.nan], [2**63], np.asarray([2**64 - 1], np.uint64), "205", None, [True], [[1], [2, 3]]],
+    ids=str,
+)
+def test_what_is_no_block_number_is_not_taken_for_one(daemon: Daemon, wanted: Any) -> None:
+    with daemon.client() as client:
+        cache = client.open(DSA, model="m")
+        stored = store(cache)
+        with cache.match(stored) as hit, pytest.raises(nexuskv.BadRequest, match="integers of 64 bits"):
+            hit.blocks(wanted, layer=0)
+        with pytest.raises(nexuskv.BadRequest, match="integers of 64 bits"):
+            cache.blocks({stored[0]: wanted}, layer=0)
+
+
+def test_a_layer_may_be_an_integer_of_numpy(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(DSA, model="m")
+        stored, layer = store(cache), np.arange(LAYERS)[1]
+        with cache.blocks({stored[0]: [3]}, layer=layer) as found:
+            assert (found[0] == value(3, 1)).all()
+        with cache.blocks({keys(cache, 1, branch=1)[0]: [3]}, layer=layer, fetch=True) as found:
+            assert "no peers" in found.reason
 
 
 def test_an_empty_hit_has_no_blocks(daemon: Daemon) -> None:

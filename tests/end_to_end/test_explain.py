@@ -163,6 +163,7 @@ def test_the_table_ends_with_the_reason() -> None:
         (("--seconds-per-token", "-1"), 2, "is no number of seconds"),
         (("--prefill", "many:1"), 2, "is no number of tokens"),
         (("--prefill", "0:1"), 1, "is no prefill"),
+        (("--seconds-per-token", "1", "--tokens", str(2**32)), 2, "is no number of tokens up to 4294967295"),
         (("--seconds-per-token", "1", "--peer", "tcp:0:1GiB"), 2, "give measured, positive numbers"),
     ],
 )

@@ -97,6 +97,7 @@ def test_what_does_not_fit_writes_nothing(cache: nexuskv.Cache) -> None:
             right[:, :-1],
             right[:, ::-1],
             [*right[:-1], right[-1][:-1]],
+            [right[0][:-1], *right[1:]],  # whichever segment is written first
             [*right[:-1], "text"],
             [],
             7,

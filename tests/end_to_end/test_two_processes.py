@@ -100,6 +100,17 @@ def test_a_hit_copies_nothing(daemon: Daemon) -> None:
             assert first.handles == second.handles
 
 
+def test_pages_are_counted_from_either_end(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        cache = client.open(KINDS["mha"], model="m")
+        put(cache, keys(cache, 3))
+        with cache.match(keys(cache, 3)) as hit:
+            assert [hit[at].position for at in range(-3, 3)] == [0, 1, 2, 0, 1, 2]
+            for outside in (-7, -4, 3):
+                with pytest.raises(IndexError):
+                    hit[outside]
+
+
 def test_a_closed_hit_raises(daemon: Daemon) -> None:
     with daemon.client() as client:
         cache = client.open(KINDS["mha"], model="m")

@@ -97,7 +97,7 @@ def test_a_device_that_became_faster_is_noticed() -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "seconds", "start"),
-    [(0, 1.0, 0), (1, 0.0, 0), (1, math.nan, 0), (1, math.inf, 0), (1, 1.0, -1)],
+    [(0, 1.0, 0), (math.nan, 1.0, 0), (1, 0.0, 0), (1, math.nan, 0), (1, math.inf, 0), (1, 1.0, -1)],
 )
 def test_what_is_no_prefill_is_refused(tokens: int, seconds: float, start: int) -> None:
     with pytest.raises(nexuskv.LocalError, match="is no prefill"):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexuskv.contract import PRESETS, Descriptor, Window, mamba2, mha, usable
+from nexuskv.errors import LocalError
 from nexuskv.gain import MATRIX, ComputeCost, Decision, MeasuredPath, Offer, explain
 
 ATTENTION = mha(  # 4 KiB a page of 16 tokens
@@ -132,6 +133,20 @@ def test_of_a_window_only_its_pages_are_moved() -> None:
 def test_selected_blocks_cost_what_they_hold() -> None:
     found = explain(ATTENTION, COST, MEMORY, 10, [offer(RDMA, 30)], read_bytes=4096)
     assert [option.nbytes for option in found.options] == [0, 4096, 4096]
+
+
+def test_less_than_nothing_is_not_read() -> None:
+    assert explain(ATTENTION, COST, MEMORY, 10, read_bytes=0).nbytes == 0
+    with pytest.raises(LocalError, match="read_bytes is -1"):
+        explain(ATTENTION, COST, MEMORY, 10, read_bytes=-1)
+
+
+@pytest.mark.parametrize("descriptor", [ATTENTION, WINDOW, MAMBA], ids=lambda each: each.descriptor_id)
+def test_the_longest_context_is_computed_not_counted(descriptor: Descriptor) -> None:
+    tokens = 2**32 - 1
+    found = explain(descriptor, COST, MEMORY, tokens // 16)
+    needed = {"a": tokens // 16, "w": 4, "m": 1}[descriptor.descriptor_id]
+    assert (found.pages, found.nbytes) == (needed, needed * descriptor.page_bytes)
 
 
 def test_it_is_one_struct_and_plain_json() -> None:

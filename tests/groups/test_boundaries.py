@@ -82,6 +82,13 @@ def test_a_boundary_is_evicted_as_a_whole_whichever_member_must_go(
     assert [arena.resident for arena in client.stats().arenas] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("memory", ["4MiB", "64MiB"])
+def test_a_small_budget_has_room_for_every_member(memory: str) -> None:
+    with running(memory=memory) as daemon, daemon.client() as client:
+        group = client.open_group(HYBRID, model="m")
+        assert put_boundaries(group, boundary_keys(group, 3)) == 3
+
+
 def test_a_hit_keeps_its_boundaries(client: nexuskv.Client, group: nexuskv.Group) -> None:
     keys = boundary_keys(group, 4)
     put_boundaries(group, keys)

@@ -1,9 +1,13 @@
 """Pages of another host are pulled, checked and found here, byte for byte."""
 
+import math
 import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
+import pytest
 
 import nexuskv
 from nexuskv.protocol.messages import MAX_KEYS
@@ -79,6 +83,31 @@ def test_a_daemon_without_peers_says_so() -> None:
         assert "no peer" in ours.fetch(pages.keys(ours, 3)).reason
         with ours.match(pages.keys(ours, 3), fetch=True) as hit:
             assert len(hit) == 0
+
+
+@pytest.mark.parametrize("within", [math.inf, 1e300, 1e-300, 0.0, -1.0, math.nan])
+def test_every_number_of_seconds_is_a_time_limit(within: float) -> None:
+    with running(alone := Host()), alone.client() as client:
+        ours = opened(client)
+        assert "no peer" in ours.fetch(pages.keys(ours, 3), within=within).reason
+
+
+def test_what_is_no_key_is_refused_by_the_call_that_has_it() -> None:
+    with running(alone := Host()), alone.client() as client:
+        ours = opened(client)
+        group = client.open_group([ours.descriptor], model="m")
+        right = pages.keys(ours, 3)
+        calls: list[Callable[[Any], object]] = [
+            ours.fetch,
+            ours.prefetch,
+            lambda own: group.fetch([own]),
+            lambda own: group.prefetch([own]),
+        ]
+        for call in calls:
+            for wrong in ([b"short"], ["x" * 32], [*right, None]):
+                with pytest.raises(nexuskv.BadRequest, match="compute"):
+                    call(wrong)
+        assert pages.put(ours, right) == 3
 
 
 def test_prefetch_does_not_wait_and_a_later_match_finds_the_pages() -> None:

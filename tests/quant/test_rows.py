@@ -170,11 +170,17 @@ def test_payload_scales_and_output_must_fit(codec: Codec) -> None:
         (payload, scales[:1]),
         (payload, scales.astype(np.float64)),
         (payload.astype(np.int32), scales),
+        (payload[:, :0], scales),
+        (payload[0, 0], scales[0]),
     ):
         with pytest.raises(LocalError, match="they must be"):
             codec.dequantize(*arguments)
     with pytest.raises(LocalError, match="out is"):
         codec.dequantize(payload, scales, np.empty((2, 7), np.float32))
+    out = np.empty((2, 8), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(LocalError, match="out is read-only"):
+        codec.dequantize(payload, scales, out)
 
 
 # What is peculiar to one
@@ -189,6 +195,9 @@ def test_int8_and_its_scales_may_be_written_in_place() -> None:
     assert scales.tobytes() == expected_scales.tobytes()
     with pytest.raises(LocalError, match="payload is"):
         int8.quantize(x, payload=np.empty((4, 6, 15), np.int8))
+    payload.flags.writeable = False
+    with pytest.raises(LocalError, match="payload is read-only"):
+        int8.quantize(x, payload=payload)
 
 
 def exact_error(x: NDArray[np.float32]) -> tuple[Wide, Wide]:

@@ -19,6 +19,7 @@ from nexuskv.contract.storage.states import Checkpoint, CompletedBoundary
 from nexuskv.contract.storage.validation import PAYLOAD_TYPE, maximum_tokens, validate
 from nexuskv.contract.storage.vocabulary import Format, InputDependency
 from nexuskv.contract.vocabulary import Flag, Scheme
+from nexuskv.errors import LocalError
 
 _SCHEMES = {
     Format.F16: Scheme.NONE,
@@ -58,7 +59,12 @@ def describe(
 
 
 def arena_bytes(descriptor: MhaKv, profile: Profile, *, sequences: int = 1) -> int:
-    """Bytes of slots in which `sequences` sequences of the profile's maximum tokens have room, none shared."""
+    """Bytes of slots in which `sequences` sequences of the profile's maximum tokens have room, none shared.
+
+    Raises StorageError for a profile without keys and values, LocalError for less than one sequence.
+    """
+    if sequences < 1:
+        raise LocalError(f"an arena for {sequences} sequences: give 1 or more")
     _, chosen = _chosen(profile, None)
     longest = max(_tokens(profile, declaration) for declaration in chosen)
     return sequences * -(-longest // descriptor.page_tokens) * slot_bytes(descriptor.page_bytes)
@@ -74,6 +80,10 @@ def _chosen(
             Rule.NOTHING_DECLARED,
             "kv_storage",
             f"{profile.id!r} declares no keys and values; there is no page",
+        )
+    if len(set(chosen)) < len(chosen):
+        raise refuse(
+            Rule.STATE_SHARED, "declarations", "one is given twice, and would be two layers; give each once"
         )
     for declaration in chosen:
         if declaration not in profile.kv_storage:

@@ -31,28 +31,41 @@ static void py_stream(char *to, const char *from, size_t bytes) { memcpy(to, fro
 static void py_streamed(void) {}
 #endif
 
-/* Where pages go: slot i begins at i * slot_bytes of `memory`. */
+/* Where pages go: slot i of a segment begins at i * slot_bytes of its memory. */
 typedef struct py_slots {
-  Py_buffer memory;
   Py_ssize_t slot_bytes, page_bytes;
 } py_slots;
 
-/* One page: its place, and its source while the view of that is held. */
+/* One page: its place and its source, while the views of both are held. */
 typedef struct py_page_copy {
+  Py_buffer segment; /* empty when it is that of the page before */
   char *to;
   Py_buffer from;
 } py_page_copy;
 
-static bool py_copy_to(const py_slots *slots, PyObject *handle, py_page_copy *copy) {
+static void py_copy_done(py_page_copy *copy) {
+  PyBuffer_Release(&copy->from);
+  PyBuffer_Release(&copy->segment);
+}
+
+/* Where a slot begins, in the memory of its segment; NULL with an error set. */
+static char *py_slot(const py_slots *slots, const Py_buffer *segment, PyObject *handle) {
   uint64_t slot;
-  if (!py_u64(handle, &slot)) return false;
+  if (!py_u64(handle, &slot)) return NULL;
   slot &= UINT32_MAX;
-  if (slot >= (uint64_t)(slots->memory.len / slots->slot_bytes)) {
-    PyErr_Format(PyExc_IndexError, "there is no slot %llu here", (unsigned long long)slot);
-    return false;
-  }
-  copy->to = (char *)slots->memory.buf + (Py_ssize_t)slot * slots->slot_bytes;
-  return true;
+  if (slot < (uint64_t)(segment->len / slots->slot_bytes))
+    return (char *)segment->buf + (Py_ssize_t)slot * slots->slot_bytes;
+  PyErr_Format(PyExc_IndexError, "there is no slot %llu here", (unsigned long long)slot);
+  return NULL;
+}
+
+/* Streamed stores need the alignment that a mapping has; numpy may make an array anywhere. */
+static bool py_segment(PyObject *memory, Py_buffer *segment) {
+  if (PyObject_GetBuffer(memory, segment, PyBUF_WRITABLE) < 0) return false;
+  if ((uintptr_t)segment->buf % 64 == 0) return true;
+  PyErr_SetString(PyExc_ValueError, "a segment begins at a multiple of 64");
+  PyBuffer_Release(segment);
+  return false;
 }
 
 static bool py_copy_from(const py_slots *slots, PyObject *source, Py_ssize_t position, py_page_copy *copy) {
@@ -64,20 +77,34 @@ static bool py_copy_from(const py_slots *slots, PyObject *source, Py_ssize_t pos
   return false;
 }
 
-/* How many of n are prepared; fewer with an error set. */
-static Py_ssize_t py_prepare(const py_slots *slots, PyObject *handles, PyObject *positions, PyObject *sources,
-                             py_page_copy *copies, Py_ssize_t n) {
+/* One page: `segment` is the view of its memory that is held already, NULL if there is none. */
+static bool py_prepare_one(const py_slots *slots, const Py_buffer *segment, PyObject *memory, PyObject *handle,
+                           PyObject *source, Py_ssize_t position, py_page_copy *copy) {
+  copy->segment = (Py_buffer){0};
+  if (segment == NULL && !py_segment(memory, &copy->segment)) return false;
+  copy->to = py_slot(slots, segment == NULL ? &copy->segment : segment, handle);
+  if (copy->to != NULL && py_copy_from(slots, source, position, copy)) return true;
+  PyBuffer_Release(&copy->segment);
+  return false;
+}
+
+/* How many of n are prepared; fewer with an error set. Pages of one segment come in runs, which share a view of it. */
+static Py_ssize_t py_prepare(const py_slots *slots, PyObject *memories, PyObject *handles, PyObject *positions,
+                             PyObject *sources, py_page_copy *copies, Py_ssize_t n) {
+  const Py_buffer *held = NULL;
   for (Py_ssize_t i = 0; i < n; i++) {
     Py_ssize_t position = PyLong_AsSsize_t(PyList_GET_ITEM(positions, i));
     if (position < 0) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_IndexError, "a position is counted from 0");
       return i;
     }
-    PyObject *source = PySequence_GetItem(sources, position);
-    bool ready = source != NULL && py_copy_to(slots, PyList_GET_ITEM(handles, i), &copies[i]) &&
-                 py_copy_from(slots, source, position, &copies[i]);
-    Py_XDECREF(source); /* its buffer is held */
+    PyObject *source = PySequence_GetItem(sources, position), *memory = PyList_GET_ITEM(memories, i);
+    if (source == NULL) return i;
+    if (held != NULL && held->obj != memory) held = NULL;
+    bool ready = py_prepare_one(slots, held, memory, PyList_GET_ITEM(handles, i), source, position, &copies[i]);
+    Py_DECREF(source); /* its buffer is held */
     if (!ready) return i;
+    if (held == NULL) held = &copies[i].segment;
   }
   return n;
 }
@@ -94,16 +121,18 @@ static void py_copy_all(const py_page_copy *copies, Py_ssize_t n, size_t bytes) 
 }
 
 /* Nothing is copied unless everything can be. */
-static PyObject *py_fill(const py_slots *slots, PyObject *handles, PyObject *positions, PyObject *sources) {
+static PyObject *py_fill(const py_slots *slots, PyObject *memories, PyObject *handles, PyObject *positions,
+                         PyObject *sources) {
   if (slots->page_bytes <= 0 || slots->page_bytes > slots->slot_bytes || slots->slot_bytes % 64 != 0)
     return PyErr_Format(PyExc_ValueError, "pages of %zd bytes in slots of %zd", slots->page_bytes, slots->slot_bytes);
   Py_ssize_t n = PyList_GET_SIZE(handles);
-  if (PyList_GET_SIZE(positions) != n) return PyErr_Format(PyExc_ValueError, "one position a slot");
+  if (PyList_GET_SIZE(positions) != n || PyList_GET_SIZE(memories) != n)
+    return PyErr_Format(PyExc_ValueError, "one segment and one position a slot");
   py_page_copy *copies = PyMem_New(py_page_copy, n + 1);
   if (copies == NULL) return PyErr_NoMemory();
-  Py_ssize_t ready = py_prepare(slots, handles, positions, sources, copies, n);
+  Py_ssize_t ready = py_prepare(slots, memories, handles, positions, sources, copies, n);
   if (ready == n) py_copy_all(copies, n, (size_t)slots->page_bytes);
-  for (Py_ssize_t i = 0; i < ready; i++) PyBuffer_Release(&copies[i].from);
+  for (Py_ssize_t i = 0; i < ready; i++) py_copy_done(&copies[i]);
   PyMem_Free(copies);
   if (ready < n) return NULL;
   Py_RETURN_NONE;
@@ -112,11 +141,9 @@ static PyObject *py_fill(const py_slots *slots, PyObject *handles, PyObject *pos
 static PyObject *core_fill(PyObject *module, PyObject *args) {
   (void)module;
   py_slots slots;
-  PyObject *handles, *positions, *sources;
-  if (!PyArg_ParseTuple(args, "w*nnO!O!O", &slots.memory, &slots.slot_bytes, &slots.page_bytes, &PyList_Type, &handles,
-                        &PyList_Type, &positions, &sources))
+  PyObject *memories, *handles, *positions, *sources;
+  if (!PyArg_ParseTuple(args, "nnO!O!O!O", &slots.slot_bytes, &slots.page_bytes, &PyList_Type, &memories, &PyList_Type,
+                        &handles, &PyList_Type, &positions, &sources))
     return NULL;
-  PyObject *result = py_fill(&slots, handles, positions, sources);
-  PyBuffer_Release(&slots.memory);
-  return result;
+  return py_fill(&slots, memories, handles, positions, sources);
 }

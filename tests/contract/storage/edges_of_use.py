@@ -222,6 +222,12 @@ DESCRIPTORS = {
         described(F16_PROFILE, 16, "kv.0"),
         described(F16_PROFILE, 16, "kv.1"),
     ),
+    "one declaration as two layers": Edge(
+        Rule.STATE_SHARED,
+        "declarations",
+        described(F16_PROFILE, 16, "kv.0"),
+        described(F16_PROFILE, 16, "kv.0", "kv.0"),
+    ),
     "two geometries": Edge(
         Rule.GEOMETRIES_MIXED, "declarations", described(MIXED, 16, "kv.1"), described(MIXED)
     ),

@@ -24,7 +24,7 @@ from nexuskv.contract.storage import (
     validate,
 )
 from nexuskv.contract.storage.states import Part
-from nexuskv.errors import StorageError
+from nexuskv.errors import LocalError, StorageError
 from tests.contract.storage.documents import (
     BOUNDARY,
     F16_PROFILE,
@@ -180,3 +180,5 @@ def test_the_arena_has_room_for_the_longest_sequence() -> None:
     d = describe(profile, "d", page_tokens=100, engine_family="VLLM")
     assert arena_bytes(d, profile) == 41 * slot_bytes(12_800)
     assert arena_bytes(d, profile, sequences=3) == 3 * 41 * slot_bytes(12_800)
+    with pytest.raises(LocalError, match="give 1 or more"):
+        arena_bytes(d, profile, sequences=0)
