@@ -178,8 +178,9 @@ class Reservation(PageGrant):
         """Copies whole pages: `sources[i]` is all of page i of the keys asked for, page_bytes in one piece.
 
         Those of pages that are not to be written are not looked at. Quicker than an assignment a page: it is one call,
-        without the GIL, and large pages go past the CPU's caches. Nothing is copied if one of them is of another size:
-        raises BadRequest then; Closed when some pages are committed already.
+        without the GIL, and large pages go past the CPU's caches. No source may lie in a page that is written. Nothing
+        is copied if one of them is of another size: raises BadRequest then; Closed when some pages are committed
+        already.
         """
         self.settle()
         for place in range(self._places) if self._committed else range(min(1, self._places)):
