@@ -5,6 +5,7 @@ Owns the tables that say where each entry stands. Knows nothing of other arenas,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -243,3 +244,11 @@ class Arena:
         self.pool.give((entry.handle,))
         if self.partial:
             self.forget_partial(entry.key)
+
+
+def by_arena(entries: Iterable[Entry]) -> dict[Arena, list[Entry]]:
+    """Entries of several arenas, arena by arena in their order."""
+    parts: dict[Arena, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        parts[entry.arena].append(entry)
+    return parts

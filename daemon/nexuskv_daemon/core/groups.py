@@ -6,12 +6,11 @@ pages a boundary needs is the client's to say. That they are evicted as a whole 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nexuskv.errors import NexusError, NotReserved, ParentMissing
-from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.arena import Arena, by_arena
 from nexuskv_daemon.core.entries import COMMITTED, Entry
 from nexuskv_daemon.core.store import Plan, Store
 from nexuskv_daemon.core.ties import Numbers, Tie, bind
@@ -73,7 +72,7 @@ class GroupReservation:
         chosen = self._remaining() if rest else self._chosen(places)
         for boundary in chosen:
             bind(boundary.fresh, boundary.present, self._numbers)
-        for arena, entries in _by_arena(entry for boundary in chosen for entry in boundary.fresh).items():
+        for arena, entries in by_arena(entry for boundary in chosen for entry in boundary.fresh).items():
             arena.publish(entries)
         for boundary in chosen:
             _complete(boundary)
@@ -85,7 +84,7 @@ class GroupReservation:
         remaining = self._remaining()
         for boundary in remaining:
             _let_go(boundary)
-        for arena, entries in _by_arena(entry for boundary in remaining for entry in boundary.fresh).items():
+        for arena, entries in by_arena(entry for boundary in remaining for entry in boundary.fresh).items():
             arena.discard(entries[::-1])
             arena.counters.aborted += len(entries)
 
@@ -222,10 +221,3 @@ def _complete(boundary: Boundary) -> None:
 def _let_go(boundary: Boundary) -> None:
     for entry in boundary.present:
         entry.arena.unpin((entry,))
-
-
-def _by_arena(entries: Iterable[Entry]) -> dict[Arena, list[Entry]]:
-    parts: dict[Arena, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        parts[entry.arena].append(entry)
-    return parts

@@ -9,7 +9,7 @@ memory.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.arena import Arena, by_arena
 from nexuskv_daemon.core.entries import Entry
 from nexuskv_daemon.core.slots import segment_of
 
@@ -79,10 +79,7 @@ def detach_all(doomed: Sequence[Entry]) -> None:
 
 def settle_all(detached: Sequence[Entry]) -> int:
     """The slots of detached entries come back unless somebody reads them. Returns how many did."""
-    parts: dict[Arena, list[Entry]] = defaultdict(list)
-    for entry in detached:
-        parts[entry.arena].append(entry)
-    return sum(arena.settle(entries) for arena, entries in parts.items())
+    return sum(arena.settle(entries) for arena, entries in by_arena(detached).items())
 
 
 def _blocked(arena: Arena) -> set[int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nexuskv.contract import Descriptor, differing_fields, usable
 from nexuskv.errors import BadRequest, DescriptorConflict, NexusError, ParentMissing
 from nexuskv_daemon.core import reclaim
-from nexuskv_daemon.core.arena import Arena
+from nexuskv_daemon.core.arena import Arena, by_arena
 from nexuskv_daemon.core.entries import COMMITTED, RETIRING, Entry
 from nexuskv_daemon.core.eviction import EvictionPolicy, LeafLru
 from nexuskv_daemon.core.lineage import Lineage
@@ -179,14 +179,14 @@ class Store:
         """Keeps the committed ones of `entries` from being evicted for want of room, until they are `let_go`."""
         self._tick += 1
         held = {entry for entry in entries if entry is not None and entry.state is COMMITTED}
-        for entry in held:
-            entry.arena.pin((entry,), self._tick)
+        for arena, own in by_arena(held).items():
+            arena.pin(own, self._tick)
         return held
 
     def let_go(self, held: Iterable[Entry]) -> None:
         """Ends `hold`."""
-        for entry in held:
-            entry.arena.unpin((entry,))
+        for arena, own in by_arena(held).items():
+            arena.unpin(own)
 
     def make_room(self, arena: Arena, need: int, now: float) -> bool:
         """Whether `need` slots are free now; if not, a segment is being made. Raises ArenaFull."""
