@@ -52,6 +52,14 @@ class Serving(NamedTuple):
             time.sleep(0.01)
         return str(self.ends[index].ended)
 
+    def all_said(self) -> str:
+        """Why the serving ends are over, all that were accepted: a connection has several, and each is told its own."""
+        until = time.monotonic() + SECONDS
+        while not self.ends or any(end.ended is None for end in self.ends):
+            assert time.monotonic() < until, "a serving end lives on"
+            time.sleep(0.01)
+        return "; ".join(str(end.ended) for end in self.ends)
+
 
 def by_certificate(identity: Identity) -> frozenset[str]:
     """Admits by what the certificate says, and everybody without one."""

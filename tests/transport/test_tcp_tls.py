@@ -51,7 +51,7 @@ def refused(client: Tls, server_side: Tls) -> tuple[Outcome, str, str]:
     """A pull that cannot succeed: its outcome, and why each side says it is over."""
     with serving(server_side) as server, connected(server.address, client) as connection:
         outcome, _ = fetch(connection, server.region)
-        return outcome, str(connection.ended), server.end()
+        return outcome, str(connection.ended), server.all_said()
 
 
 def test_expired_client(site: Site, good: Tls) -> None:
