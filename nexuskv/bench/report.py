@@ -29,7 +29,7 @@ def print_report(title: str, outcomes: list[Outcome], notes: Iterable[str], *, m
     console.print(_table(outcomes, markdown=markdown))
     console.print("", highlight=False)
     for sentence in sentences(outcomes, notes):
-        console.print(f"{'* ' if markdown else ''}{sentence}", highlight=False, soft_wrap=True)
+        console.print(f"{'* ' if markdown else ''}{sentence}", highlight=False, soft_wrap=True, markup=False)
 
 
 def sentences(outcomes: list[Outcome], notes: Iterable[str]) -> list[str]:

@@ -80,7 +80,7 @@ def test_an_address_of_another_kind_is_refused(read_page: Path) -> None:
     done = run(read_page, "tcp:host:1", key(1).hex(), "/dev/null")
 
     assert done.returncode == 3
-    assert "argument is not valid" in done.stderr
+    assert "the daemon's address is unix:/path/to/socket" in done.stderr
 
 
 def test_the_socket_is_found_through_the_environment(

@@ -64,7 +64,9 @@ def test_a_peer_sees_only_the_tenants_that_its_certificate_names(tmp_path: Path)
         # Nor does the other host believe it anything about that tenant.
         mine = pages.keys(ours, 4, branch=1)
         pages.put(ours, mine)
-        assert theirs.fetch(mine).pages == 0
+        refused = theirs.fetch(mine)
+        assert refused.pages == 0
+        assert f"no connected peer is for tenant '{TENANT}', but for somebody-else" in refused.reason
 
 
 def test_who_shows_no_certificate_is_not_served(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ class Fetcher:
         reached = [missing.ask.reach(missing.keys, candidate) for candidate in found]
         better = [candidate for candidate in reached if candidate.stop > missing.have]
         if not better:
-            total.reason = "no peer that may be asked has more of these pages"
+            total.reason = self._seeker.none_because(question.tenant)
         for candidate in better[:TRIES]:
             if candidate.stop <= total.reached:
                 break

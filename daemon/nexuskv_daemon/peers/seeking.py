@@ -19,6 +19,7 @@ from nexuskv_daemon.peers.neighbours import Neighbours
 from nexuskv_daemon.peers.peer import Connected, Peer
 from nexuskv_daemon.peers.ways import FAIR_SECONDS
 
+NAMED = 5
 LOOK_SECONDS = 1.0
 REACH_SECONDS = 1.0
 GRACE, GRACE_SECONDS = 3.0, 0.02
@@ -79,6 +80,19 @@ class Seeker:
             if found := await self.ask([peer for peer in reached if peer is not None], question):
                 return found
         return await self.ask(list(self._neighbours.peers.values()), question)
+
+    def none_because(self, tenant: str) -> str:
+        """Why nobody was found: most often nobody has the pages, but certificates may name other tenants."""
+        links = [
+            peer.connected.link for peer in self._neighbours.peers.values() if peer.connected is not None
+        ]
+        if not links or any(tenant in link.tenants for link in links):
+            return "no peer that may be asked has more of these pages"
+        theirs = sorted({name for link in links for name in link.tenants})
+        return (
+            f"no connected peer is for tenant {tenant!r}, but for {', '.join(theirs[:NAMED]) or 'none'}: its "
+            "certificate, or --plain-tenant of both hosts, has to name the tenant"
+        )
 
     async def ask(self, peers: list[Peer], question: Question) -> list[Candidate]:
         """Those of `peers` that have some of the pages, who has most of them first."""

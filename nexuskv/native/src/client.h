@@ -193,6 +193,12 @@ int nx_client_open(nx_client **out, const char *address, uint32_t timeout_ms) {
   client->buffer = malloc(NX_MESSAGE_BYTES);
   if (client->buffer == NULL) return nx_fail(client, NX_E_SYSTEM);
   int code = nx_find_path(address, client->where.sun_path, sizeof client->where.sun_path);
+  if (code == NX_E_ARGUMENT) {
+    snprintf(client->reason, sizeof client->reason,
+             "the daemon's address is unix:/path/to/socket, of %zu bytes at most: correct NEXUSKV_SOCKET or the argument",
+             sizeof client->where.sun_path - 1);
+    return code;
+  }
   if (code == NX_OK) code = nx_renew(client);
   return nx_fail(client, code);
 }

@@ -9,7 +9,7 @@
 #endif
 
 #define PY_STREAM_BYTES 16384 /* smaller pages may well be read while they are still in a cache */
-#define PY_STREAM_AHEAD 1024  /* bytes of the source that are asked for before they are needed */
+#define PY_STREAM_AHEAD 4096  /* bytes of the source that are asked for before they are needed */
 
 #if defined(__SSE2__)
 /* `to` is aligned to 16: slots are, to 64. A prefetch past the end of the source is no access. */
