@@ -24,11 +24,11 @@ class AskedPins:
 
     __slots__ = ("_handles", "_hits", "_lacking", "_way", "closed")
 
-    def __init__(self, way: AskedWay) -> None:
+    def __init__(self, way: AskedWay, granted: m.Pinned | None = None) -> None:
         self._way = way
-        self._hits: list[int] = []
-        self._handles: list[int] = []
-        self._lacking = 0
+        self._hits = [granted.hit] if granted is not None and granted.hit else []
+        self._handles: list[int] = granted.handles if granted is not None else []
+        self._lacking = granted.lacking if granted is not None else 0
         self.closed = False
 
     def add(self, granted: m.Pinned) -> None:
@@ -87,10 +87,8 @@ class AskedWay:
         """Pins the longest restorable boundary. Raises Disconnected, DeadlineExceeded."""
         if len(keys) > m.MAX_KEYS:
             return self._match_long(keys)
-        pins = AskedPins(self)
         granted = self._pin(keys, whole=False)
-        pins.add(granted)
-        return Hit(self, keys, granted.start, pins)
+        return Hit(self, keys, granted.start, AskedPins(self, granted))
 
     def boundary(self, keys: Keys) -> int:
         """The boundary that `match` would find, in pages. Raises Disconnected, DeadlineExceeded."""

@@ -9,9 +9,10 @@ import msgspec
 
 from nexuskv import errors
 from nexuskv.errors import NexusError, RemoteError
+from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
-from nexuskv.protocol.language import Notice, Reply
+from nexuskv.protocol.language import Notice, Reply, Request
 
 R = TypeVar("R", bound=m.Message)
 _ERRORS: dict[str, type[NexusError]] = {
@@ -50,3 +51,15 @@ def error_of(refusal: m.Refused) -> NexusError:
         field, _, text = refusal.message.partition(": ")
         return errors.DescriptorError(field, text)
     return kind(refusal.message)
+
+
+def undoing_of(reply: m.Message) -> Request | None:
+    """What gives back all that a reply granted, if it did, to somebody who does not wait for it any more."""
+    match reply:
+        case m.Reserved() | m.ReservedGroup() | b.Appending():
+            return m.Abort(0, reply.reservation) if reply.reservation else None
+        case b.Branched():
+            return b.DropBranches(0, [reply.row.branch])
+        case b.Forked():
+            return b.DropBranches(0, list(range(reply.first, reply.first + reply.count)))
+    return None

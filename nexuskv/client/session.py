@@ -19,12 +19,11 @@ from typing import TypeVar
 
 from nexuskv import contract
 from nexuskv.client.mapped import Mapped, attached
-from nexuskv.client.replies import decode, error_of, expected_of
+from nexuskv.client.replies import decode, error_of, expected_of, undoing_of
 from nexuskv.client.wire import Wire
 from nexuskv.errors import Closed, DeadlineExceeded, DescriptorConflict, NexusError
 from nexuskv.ipc import seqpacket
 from nexuskv.native import Reader
-from nexuskv.protocol import branches as b
 from nexuskv.protocol import codec
 from nexuskv.protocol import messages as m
 from nexuskv.protocol.language import Notice, Reply, Request
@@ -192,8 +191,13 @@ class Session:
 
     def take_released(self) -> list[int]:
         """Hits that ended, for the next `Pin` to tell: as many as it takes."""
-        released = self.released
-        return [released.popleft() for _ in range(min(len(released), m.MAX_KEYS))] if released else []
+        told: list[int] = []
+        try:
+            while self.released and len(told) < m.MAX_KEYS:
+                told.append(self.released.popleft())
+        except IndexError:  # another thread took the last one
+            pass
+        return told
 
     def orphan(self, request: Request) -> None:
         """Sends a request that wants no reply if there is room, else before the next one. Never waits."""
@@ -339,12 +343,7 @@ class Session:
             self._withdrawn.remove(message.id)
         elif isinstance(message, m.Pinned) and message.hit:
             self.released.append(message.hit)
-        elif isinstance(message, m.Reserved | m.ReservedGroup | b.Appending) and message.reservation:
-            self.orphan(m.Abort(0, message.reservation))
-        elif isinstance(message, b.Branched):
-            self.orphan(b.DropBranches(0, [message.row.branch]))
-        elif isinstance(message, b.Forked):
-            children = list(range(message.first, message.first + message.count))
-            self.orphan(b.DropBranches(0, children))
+        elif (undoing := undoing_of(message)) is not None:
+            self.orphan(undoing)
         elif isinstance(message, m.Refused) and not message.id:
             raise error_of(message)

@@ -174,6 +174,8 @@ class Arena:
 
     def lacking(self, entry: Entry) -> int:
         """Tokens that a page lacks to be full."""
+        if not self.partial:
+            return 0
         page_tokens = self.descriptor.page_tokens
         return page_tokens - self.partial.get(entry.key, page_tokens)
 
