@@ -200,13 +200,17 @@ class Cache:
 
     def lookup(self, keys: Keys) -> int:
         """The boundary that `match` would find now, in pages. Pins and refreshes nothing. Raises FlagMissing."""
+        if not self._whole_or_nothing:
+            return self._boundary(keys)
         permissions.require_reuse(self.descriptor)
-        found = self._boundary(keys)
-        return 0 if self._whole_or_nothing and found < len(keys) else found
+        return len(keys) if self._boundary(keys) == len(keys) else 0
 
     def _boundary(self, keys: Keys) -> int:
+        way = self._way
+        if not way.session.alive:
+            way = self._choose()
         try:
-            return search(self._choose(), self._choose, lambda way: way.boundary(keys))
+            return search(way, self._choose, lambda other: other.boundary(keys))
         except ValueError as error:
             raise no_key(error) from error
 
