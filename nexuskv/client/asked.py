@@ -78,6 +78,7 @@ class AskedWay:
     def __init__(self, session: Session, descriptor: Descriptor) -> None:
         self.session = session
         self.descriptor = descriptor
+        self.wire = session.wire
         self._arena = session.arena(descriptor)
         self.segments = session.readable[self._arena]
         self.page_bytes = descriptor.page_bytes

@@ -101,19 +101,10 @@ class Cache:
         """
         if fetch:
             return self._match_fetching(keys, within)
-        return self._whole(keys) if self._whole_or_nothing else self._longest(keys)
-
-    def _whole(self, keys: Keys) -> Hit:
-        permissions.require_reuse(self.descriptor)
-        hit = self._longest(keys)
-        if hit.stop == len(keys):
-            return hit
-        hit.close()
-        return self._longest(keys[:0])
-
-    def _longest(self, keys: Keys) -> Hit:
-        way = self._way  # as `search` does it, which would take a closure for each hit
-        if not way.session.alive:
+        if self._whole_or_nothing:
+            return self._whole(keys)
+        way = self._way  # as `_longest` does it, which takes a closure and two calls more for each hit
+        if not way.wire.alive:
             way = self._choose()
         try:
             return way.match(keys)
@@ -125,6 +116,21 @@ class Cache:
             raise no_key(error) from error
         hit: Hit = search_again(self._choose, lambda other: other.match(keys))
         return hit
+
+    def _whole(self, keys: Keys) -> Hit:
+        permissions.require_reuse(self.descriptor)
+        hit = self._longest(keys)
+        if hit.stop == len(keys):
+            return hit
+        hit.close()
+        return self._longest(keys[:0])
+
+    def _longest(self, keys: Keys) -> Hit:
+        try:
+            found: Hit = search(self._choose(), self._choose, lambda way: way.match(keys))
+        except ValueError as error:
+            raise no_key(error) from error
+        return found
 
     def fetch(self, keys: Keys, *, within: float | None = None) -> Fetched:
         """Pulls what is absent of `keys` from the peer that has most of it; waits `within` seconds at most (5).

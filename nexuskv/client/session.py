@@ -59,7 +59,7 @@ class Session:
         self.readable, self.writable = self._mapped.readable, self._mapped.writable
         self._arenas: dict[str, tuple[contract.Descriptor, int]] = {}
         self.left = ""  # why nothing of this session must be used any more
-        self._wire = Wire(path, timeout)
+        self.wire = Wire(path, timeout)
         try:
             hello = m.Hello(self.number(), m.PROTOCOL_VERSION, f"nexuskv-python/{_RELEASE}")
             self.welcome = self.call(hello, m.Welcome)
@@ -70,11 +70,11 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the connection has not ended."""
-        return self._wire.alive
+        return self.wire.alive
 
     def wait_at_most(self, seconds: float) -> None:
         """Changes how long calls wait from now on."""
-        self._wire.wait_at_most(seconds)
+        self.wire.wait_at_most(seconds)
 
     def number(self) -> int:
         """A fresh request id."""
@@ -110,7 +110,7 @@ class Session:
         arena = self.arena(descriptor)
         missing = sorted(set(segments) - self.readable[arena].keys())
         if missing:
-            self._wire.check_silence()
+            self.wire.check_silence()
         for at in range(0, len(missing), m.MAX_KEYS):
             self.call(m.Map(self.number(), missing[at : at + m.MAX_KEYS]), m.Done)
 
@@ -118,7 +118,7 @@ class Session:
         """Sends a request and waits for its reply. Raises the error that the daemon answers, or Disconnected."""
         data = codec.encode(request)
         with self._lock:
-            self._wire.check()
+            self.wire.check()
             try:
                 reply: m.Message = self._exchange(request, data)
                 if reply.id != request.id:
@@ -147,7 +147,7 @@ class Session:
         """Sends a request whose reply `finish` collects, or `forget` gives back. Raises Disconnected."""
         data = codec.encode(request)
         with self._lock:
-            self._wire.check()
+            self.wire.check()
             self._awaited[request.id] = None
             try:
                 self._ask(request, data)
@@ -187,7 +187,7 @@ class Session:
 
     def tell(self, request: Request) -> None:
         """Sends a request that wants no reply. Raises Disconnected."""
-        self._wire.tell(codec.encode(request))
+        self.wire.tell(codec.encode(request))
 
     def take_released(self) -> list[int]:
         """Hits that ended, for the next `Pin` to tell: as many as it takes."""
@@ -201,7 +201,7 @@ class Session:
 
     def orphan(self, request: Request) -> None:
         """Sends a request that wants no reply if there is room, else before the next one. Never waits."""
-        if not self._wire.hint(codec.encode(request)):
+        if not self.wire.hint(codec.encode(request)):
             self._orphans.append(request)
 
     def check(self) -> None:
@@ -217,9 +217,9 @@ class Session:
         self.left = why
         self.reader = None
         if forked:
-            self._wire.let_go()
+            self.wire.let_go()
         else:
-            self._wire.hang_up()
+            self.wire.hang_up()
         self._mapped.clear()
 
     def close(self) -> None:
@@ -229,12 +229,12 @@ class Session:
 
     def hang_up(self) -> None:
         """Ends the connection alone."""
-        self._wire.hang_up()
+        self.wire.hang_up()
 
     def _take_what_came(self, number: int) -> None:
         """Receives without waiting, until the reply to `number` is there."""
         while self.alive and number in self._awaited and self._awaited[number] is None:
-            if not self._wire.polled(select.POLLIN):
+            if not self.wire.polled(select.POLLIN):
                 return
             self._sort(self._receive())
 
@@ -243,7 +243,7 @@ class Session:
             number = self._forgotten[0]
             if (reply := self._awaited.get(number)) is not None:
                 self._late(reply)
-            elif number in self._awaited and self._wire.hint(codec.encode(m.Withdraw(0, number))):
+            elif number in self._awaited and self.wire.hint(codec.encode(m.Withdraw(0, number))):
                 self._withdrawn.add(number)
             self._awaited.pop(number, None)
             self._forgotten.popleft()
@@ -252,12 +252,12 @@ class Session:
         """Sends what is left to be sent before `request`. Raises OSError."""
         self._give_back_forgotten()
         while self._orphans:
-            self._wire.sock.send(codec.encode(self._orphans[0]))
+            self.wire.sock.send(codec.encode(self._orphans[0]))
             self._orphans.popleft()
         if self.released and type(request) is not m.Pin:
             told = self.take_released()
             try:
-                self._wire.sock.send(codec.encode(m.Release(0, told)))
+                self.wire.sock.send(codec.encode(m.Release(0, told)))
             except OSError:
                 self.released.extend(told)
                 raise
@@ -265,11 +265,11 @@ class Session:
     def _ask(self, request: Request, data: bytes) -> None:
         try:
             self._clear(request)
-            self._wire.sock.send(data)
+            self.wire.sock.send(data)
         except BrokenPipeError:
             return  # the daemon hung up; what it said before that, perhaps why, is still to be read
         except OSError as error:
-            raise self._wire.lost(error, sent=False) from error
+            raise self.wire.lost(error, sent=False) from error
 
     def _exchange(self, request: Request, data: bytes) -> Reply | Notice:
         """Sends a request; the next message."""
@@ -279,15 +279,15 @@ class Session:
             except BrokenPipeError:
                 pass  # as above
             except OSError as error:
-                raise self._wire.lost(error, sent=False) from error
+                raise self.wire.lost(error, sent=False) from error
         try:
-            received = self._wire.exchanged(data)
+            received = self.wire.exchanged(data)
         except OSError as error:
-            raise self._wire.lost(error) from error
+            raise self.wire.lost(error) from error
         if received is None:
             if type(request) is m.Pin:
                 self.released.extend(request.released)
-            raise self._wire.late(sent=False)
+            raise self.wire.late(sent=False)
         return self._taken(*received)
 
     def _reply(self, number: int, message: m.Message | None = None) -> m.Message:
@@ -308,9 +308,9 @@ class Session:
     def _receive(self) -> Reply | Notice:
         """The next message, its descriptors mapped."""
         try:
-            data, descriptors = self._wire.received()
+            data, descriptors = self.wire.received()
         except OSError as error:
-            raise self._wire.lost(error) from error
+            raise self.wire.lost(error) from error
         return self._taken(data, descriptors)
 
     def _taken(self, data: memoryview, descriptors: list[int]) -> Reply | Notice:
@@ -321,7 +321,7 @@ class Session:
                 return message
         if not data:
             seqpacket.close_all(descriptors)
-            raise self._wire.lost(None)
+            raise self.wire.lost(None)
         try:
             message = decode(data)
             if isinstance(message, m.Segments):

@@ -23,6 +23,7 @@ class SharedWay:
         self.descriptor = descriptor
         self.segments = session.readable[session.arena(descriptor)]
         self._chained = type(descriptor.reuse) is AllPages
+        self.wire = session.wire
 
     def match(self, keys: Keys) -> Hit:
         """Pins the longest restorable boundary. Raises Moved, PinsFull."""
