@@ -1,7 +1,7 @@
 """A peer that breaks the protocol, or lies, costs a miss and its own link: nothing wrong is ever served."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -18,20 +18,6 @@ from tests.support.waiting import until
 
 DESCRIPTOR = pages.small(kib=16)
 CHAIN = 4
-
-
-@pytest.fixture(name="host")
-def one_host() -> Iterator[Callable[[Impostor], Host]]:
-    hosts: list[Host] = []
-
-    def start(other: Impostor) -> Host:
-        hosts.append(Host(peers=[other.address]))
-        hosts[-1].daemon.wait_ready()
-        return hosts[-1]
-
-    yield start
-    with running(*hosts):
-        pass
 
 
 def chain() -> list[bytes]:

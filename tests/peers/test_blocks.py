@@ -1,7 +1,7 @@
 """Blocks of sparse pages are pulled on demand: those that the selector named, and no byte of the others."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -220,20 +220,6 @@ def test_engines_that_want_the_same_blocks_share_their_pull() -> None:
                 expected = [in_place(theirs, keys, 1, number, 0) for number in wanted]
                 assert rank.receive() == ("", expected)
         assert moved(here, first) == 6 * BLOCK
-
-
-@pytest.fixture(name="host")
-def one_host() -> Iterator[Callable[[Impostor], Host]]:
-    hosts: list[Host] = []
-
-    def start(other: Impostor) -> Host:
-        hosts.append(Host(peers=[other.address]))
-        hosts[-1].daemon.wait_ready()
-        return hosts[-1]
-
-    yield start
-    with running(*hosts):
-        pass
 
 
 def chain(descriptor: Descriptor) -> list[bytes]:

@@ -12,7 +12,7 @@ import time
 
 from nexuskv import contract
 from nexuskv.contract.blocks import blocks_of
-from nexuskv.errors import BadRequest, DescriptorError, NexusError, RemoteError
+from nexuskv.errors import BadRequest, NexusError, RemoteError
 from nexuskv.protocol import hosts as h
 from nexuskv.protocol import messages as m
 from nexuskv.protocol import offers as o
@@ -183,7 +183,7 @@ class Errands:
             wanted = Wanted(ground, Pages(descriptor), offer.keys, offer.parent, 0, ComputeCost())
             came = await self._fetcher.fetch(wanted, _until(offer.milliseconds), peer)
             there = await ground.boundary(offer.keys)
-        except (DescriptorError, NexusError) as error:
+        except NexusError as error:
             return p.Taken(offer.id, 0, str(error)[:300])
         return p.Taken(offer.id, there, came.reason[:300])
 
